@@ -1,0 +1,215 @@
+"""How a layer's noise is drawn from what was tracked: Fourier features, independent, full covariance."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from tradi.randomness import Stream
+
+CHUNK = 1 << 12  # weights whose features are evaluated at once: chunk x features floats stay in cache
+
+
+@dataclass
+class Layer:
+    """What was tracked of one layer: the weights that belong to one module.
+
+    Args:
+        name: of the module.
+        weights: final weights, by parameter name.
+        mean: tracked means, by parameter name.
+        variance: tracked variances, by parameter name; may be negative under the paper's equations.
+        covariance: joint covariance matrices, by the names of the parameters they are of, in order.
+    """
+
+    name: str
+    weights: dict[str, Tensor]
+    mean: dict[str, Tensor]
+    variance: dict[str, Tensor]
+    covariance: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
+
+    @cached_property
+    def spread(self) -> float:
+        """Standard deviation of the layer's final weights: the unit of a relative length-scale."""
+        size = sum(w.numel() for w in self.weights.values())
+        centre = sum(w.double().sum().item() for w in self.weights.values()) / size
+        square = sum((w.double() - centre).square().sum().item() for w in self.weights.values()) / size
+        return math.sqrt(square)
+
+    @cached_property
+    def mean_variance(self) -> float:
+        """Average of the layer's variances, each clamped to 0."""
+        size = sum(v.numel() for v in self.variance.values())
+        return sum(v.clamp_min(0).double().sum().item() for v in self.variance.values()) / size
+
+    @cached_property
+    def roots(self) -> dict[tuple[str, ...], Tensor]:
+        """Symmetric square roots of the joint covariances; negative eigenvalues are clamped to 0."""
+        roots = {}
+        for names, matrix in self.covariance.items():
+            values, vectors = torch.linalg.eigh(matrix.double())
+            roots[names] = (vectors * values.clamp_min(0).sqrt() @ vectors.T).to(matrix.dtype)
+        return roots
+
+
+class Covariance(ABC):
+    """How the noise of a layer's weights hangs together. Layers are independent of each other (paper, section 3.1)."""
+
+    joint = False  # whether a layer's weights are tracked together, as one covariance matrix
+
+    @abstractmethod
+    def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
+        """Noise of mean 0 for every weight of the layer: a function of the layer, the seed and the member alone."""
+
+    def check(self, layer: str, size: int) -> None:  # noqa: B027 (most have nothing to object)
+        """Raise where a layer of `size` weights is more than this covariance can track."""
+
+    def options(self) -> dict[str, float]:
+        """The options, as numbers: what a checkpoint needs to build this object again."""
+        return asdict(self)  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True)
+class FourierFeatures(Covariance):
+    r"""Weights of like value move together: an RBF kernel of the weight values, through random Fourier features.
+
+    $$ \tilde\omega_k = \mu_k + \sigma_k\, z(\omega_k)^\top m, \quad
+       z(\omega) = \sqrt{2/N} \cos(\theta \omega + \phi), \quad
+       \operatorname{cov} = \sigma_k \sigma_{k'} e^{-(\omega_k - \omega_{k'})^2 / 2\ell^2} $$
+
+    with m ~ N(0, I_N), theta ~ N(0, 1 / ell^2), phi ~ U[0, 2 pi] (paper, section 3.2). All three are drawn afresh
+    for every layer and member, which makes the members' covariance the RBF one exactly, whatever N is.
+
+    Args:
+        features: N.
+        length_scale: ell, in units of the standard deviation of the layer's weights.
+        absolute: ell is meant in the weights' own unit instead, as in the paper.
+        shrinkage: share, 0 to 1, of each variance that is replaced by the layer's average; 0 is the paper.
+        shared_phases: one phase a feature, as in the paper; else one for every weight and feature, as in the
+            released code, where members then move their weights almost independently.
+    """
+
+    features: int = 10
+    length_scale: float = 1.0
+    absolute: bool = False
+    shrinkage: float = 1.0
+    shared_phases: bool = True
+
+    def __post_init__(self) -> None:
+        if self.features < 1:
+            raise ValueError(f"features must be at least 1, got {self.features}")
+        if not 0 < self.length_scale < math.inf:
+            raise ValueError(f"length_scale must be positive and finite, got {self.length_scale}")
+        _check_shrinkage(self.shrinkage)
+
+    @classmethod
+    def paper(cls) -> FourierFeatures:
+        """The paper's covariance: shared phases, N = 10, ell = 1, every weight's own variance."""
+        return cls(absolute=True, shrinkage=0.0)
+
+    @classmethod
+    def released(cls) -> FourierFeatures:
+        """The released script's: a phase for every weight and feature."""
+        return cls(absolute=True, shrinkage=0.0, shared_phases=False)
+
+    def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
+        N = self.features
+        ell = self.length_scale if self.absolute else self.length_scale * (layer.spread or 1.0)
+        theta = Stream(seed, member, f"{layer.name}/theta").normal(0, N) / ell
+        m = Stream(seed, member, f"{layer.name}/m").normal(0, N) * math.sqrt(2 / N)
+        shared = 2 * math.pi * Stream(seed, member, f"{layer.name}/phi").uniform(0, N)
+        noise = {}
+        for name, weight in layer.weights.items():
+            flat = weight.reshape(-1).to(torch.promote_types(weight.dtype, torch.float32))
+            std = _std(layer, name, self.shrinkage).reshape(-1)
+            out = torch.empty_like(std)
+            theta, m, shared = (t.to(flat) for t in (theta, m, shared))
+            own = Stream(seed, member, f"{name}/phi")
+            for start in range(0, len(flat), CHUNK):
+                stop = min(start + CHUNK, len(flat))
+                if self.shared_phases:
+                    phi = shared
+                else:
+                    phi = 2 * math.pi * own.uniform(start * N, stop * N).view(-1, N).to(flat)
+                angles = torch.addcmul(phi, flat[start:stop, None], theta)
+                torch.mul(angles.cos_() @ m, std[start:stop], out=out[start:stop])
+            noise[name] = out.view(weight.shape)
+        return noise
+
+
+@dataclass(frozen=True)
+class Independent(Covariance):
+    """Every weight moves by itself, with its own standard deviation.
+
+    Args:
+        shrinkage: share, 0 to 1, of each variance that is replaced by the layer's average.
+    """
+
+    shrinkage: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_shrinkage(self.shrinkage)
+
+    def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
+        noise = {}
+        for name, weight in layer.weights.items():
+            std = _std(layer, name, self.shrinkage)
+            noise[name] = Stream(seed, member, name).normal(0, weight.numel()).view(weight.shape).to(std) * std
+        return noise
+
+
+@dataclass(frozen=True)
+class FullCovariance(Covariance):
+    r"""The whole covariance of each layer, tracked by the filter; for small networks (paper, appendix 1.1).
+
+    $$ \tilde\omega = \mu + \Sigma^{1/2} m, \quad m \sim \mathcal N(0, I_K) $$
+
+    Args:
+        max_bytes: refuse a layer whose matrix would take more memory than this.
+    """
+
+    max_bytes: int = 1 << 30
+    joint = True
+
+    def check(self, layer: str, size: int) -> None:
+        needed = 4 * size * size
+        if needed > self.max_bytes:
+            raise ValueError(
+                f"FullCovariance of layer {layer!r} needs a {size:,} x {size:,} matrix, {needed / 2**30:,.2f} GiB, "
+                f"and max_bytes allows {self.max_bytes / 2**30:,.2f} GiB: use FourierFeatures(), leave the layer "
+                "out with select=, or raise max_bytes"
+            )
+
+    def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
+        noise = {}
+        for names, root in layer.roots.items():
+            m = Stream(seed, member, "+".join(names)).normal(0, len(root)).to(root)
+            pieces = (root @ m).split([layer.weights[name].numel() for name in names])
+            noise.update({name: p.view(layer.weights[name].shape) for name, p in zip(names, pieces, strict=True)})
+        return noise
+
+
+def _check_shrinkage(shrinkage: float) -> None:
+    if not 0 <= shrinkage <= 1:
+        raise ValueError(f"shrinkage must be between 0 and 1, got {shrinkage}")
+
+
+def _std(layer: Layer, name: str, shrinkage: float) -> Tensor:
+    # Clamped here and not in the filter's state: the paper's variances may pass below 0 and come back.
+    variance = layer.variance[name].clamp_min(0)
+    return variance.mul(1 - shrinkage).add_(shrinkage * layer.mean_variance).sqrt_()
+
+
+def covariance_from_options(name: str, options: dict[str, float]) -> Covariance:
+    """The covariance object that `options()` described."""
+    kinds: dict[str, type[Covariance]] = {
+        kind.__name__: kind for kind in (FourierFeatures, Independent, FullCovariance)
+    }
+    if name not in kinds:
+        raise ValueError(f"unknown covariance {name!r}: this version of tradi knows {sorted(kinds)}")
+    return kinds[name](**options)

@@ -1,0 +1,196 @@
+"""TRADI: the mean and variance of every weight, Kalman-tracked through one training run."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from tradi.covariance import Covariance, FourierFeatures, Layer
+from tradi.kalman import Kalman, Rate, State
+from tradi.posterior import Posterior
+from tradi.tracking import UNSEEN, Move, Tracker
+from tradi.weights import Select, Weight, except_normalisation, flat
+
+
+@dataclass(eq=False)
+class Block:
+    """Weights that are tracked together: one parameter, or those of a layer under a joint covariance."""
+
+    weights: list[Weight]
+    state: State
+
+    @property
+    def name(self) -> str:
+        return " + ".join(weight.name for weight in self.weights)
+
+    @property
+    def sizes(self) -> list[int]:
+        return [weight.parameter.numel() for weight in self.weights]
+
+    def by_name(self, values: Tensor) -> dict[str, Tensor]:
+        """A copy of flat values, by parameter name and in the parameters' shapes."""
+        pieces = zip(self.weights, values.split(self.sizes), strict=True)
+        return {weight.name: piece.clone().view(weight.parameter.shape) for weight, piece in pieces}
+
+    def update(self, kalman: Kalman, rates: dict[str, Rate]) -> None:
+        """Track a step that moved the weights named in `rates`; the others of the block kept their place."""
+        state, parameters = self.state, [weight.parameter for weight in self.weights]
+        device = parameters[0].device
+        if state.mean.device != device:
+            state.mean, state.second = state.mean.to(device), state.second.to(device)
+        weight = gradient = _row(parameters, state)
+        lr: Rate = rates[self.weights[0].name] if len(parameters) == 1 else 0.0
+        if kalman.equations.needs_gradient:
+            gradient = _row([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters], state)
+        if len(parameters) > 1:
+            each = zip(self.weights, self.sizes, strict=True)
+            lr = torch.cat([state.mean.new_full((size,), float(rates.get(w.name, 0.0))) for w, size in each])
+        state.update(kalman, weight, gradient, lr)
+
+
+def _row(tensors: Sequence[Tensor], state: State) -> Tensor:
+    """The block's values in one row; a single tensor is not copied, its chunks are converted one by one."""
+    if len(tensors) == 1:
+        return flat(tensors[0])
+    return torch.cat([flat(tensor) for tensor in tensors]).to(state.mean.dtype)
+
+
+class TRADI(Tracker):
+    """Attach to a model and its optimizer; train as ever; then take the `posterior()`.
+
+    Args:
+        model: any module, also compiled or wrapped for data-parallel training. It is never modified.
+        optimizer: any torch optimizer, or several that share the model.
+        kalman: the filter. The default needs no tuning; `Kalman.paper()` and `Kalman.released()` are the faithful ones.
+        covariance: how noise hangs together inside a layer, used when sampling.
+        select: which weights to track: a name pattern, a module type, a function of (name, module, parameter), or
+            several of these. Default: all trainable ones, save those of normalisation layers.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer | Sequence[Optimizer],
+        *,
+        kalman: Kalman = Kalman(),
+        covariance: Covariance = FourierFeatures(),
+        select: Select | None = None,
+    ) -> None:
+        self.kalman = kalman
+        self.covariance = covariance
+        self._blocks: dict[str, Block] = {}  # by parameter name
+        super().__init__(model, optimizer, _default(kalman) if select is None else select)
+        sizes: dict[str, int] = {}
+        for weight in self.tracked:
+            unit = self._unit(weight)
+            sizes[unit] = sizes.get(unit, 0) + weight.parameter.numel()
+        for unit, size in sizes.items():
+            covariance.check(unit, size)
+
+    def posterior(self) -> Posterior:
+        """A frozen snapshot of what was tracked so far; training may go on and changes nothing in it."""
+        if not self.steps:
+            raise RuntimeError(UNSEEN)
+        try:
+            model = copy.deepcopy(self.model)
+        except Exception as error:
+            raise RuntimeError(f"the model cannot be copied, and members need a copy of it: {error}") from error
+        layers: dict[str, Layer] = {}
+        final = dict(model.named_parameters())
+        for block in dict.fromkeys(self._blocks.values()):
+            weights, state = block.weights, block.state
+            layer = layers.setdefault(weights[0].layer, Layer(weights[0].layer, {}, {}, {}))
+            joint = state.second.ndim == 2
+            layer.weights |= {weight.name: final[weight.name].detach() for weight in weights}
+            layer.mean |= block.by_name(state.mean)
+            layer.variance |= block.by_name(state.second.diagonal() if joint else state.second)
+            if joint:
+                layer.covariance[tuple(weight.name for weight in weights)] = state.second.clone()
+        return Posterior(model, list(layers.values()), self.covariance)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and numbers only, by parameter name: what a restarted run needs to go on bit for bit."""
+        return {
+            "steps": self.steps,
+            "filter": crc32(repr(self.kalman).encode()),
+            "weights": {
+                block.name: {
+                    "mean": block.state.mean.clone(),
+                    "second": block.state.second.clone(),
+                    "step": block.state.step,
+                    "observed": block.state.observed,
+                }
+                for block in dict.fromkeys(self._blocks.values())
+            },
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved `state_dict()`."""
+        if state["filter"] != crc32(repr(self.kalman).encode()):
+            raise ValueError(
+                f"the checkpoint was written with other filter options than {self.kalman!r}: "
+                "attach with the options of the interrupted run"
+            )
+        own = {weight.name: weight for weight in self._weights.values() if weight}
+        blocks: dict[str, Block] = {}
+        for key, saved in state["weights"].items():
+            names = key.split(" + ")
+            weights = [own[name] for name in names if name in own]
+            size = sum(weight.parameter.numel() for weight in weights)
+            joint = saved["second"].ndim == 2
+            if len(weights) != len(names) or saved["mean"].numel() != size or joint != self.covariance.joint:
+                raise ValueError(self._mismatch(state, own))
+            device = weights[0].parameter.device
+            mean, second = (saved[part].to(device, copy=True) for part in ("mean", "second"))
+            blocks |= dict.fromkeys(names, Block(weights, State(mean, second, saved["step"], saved["observed"])))
+        self._blocks = blocks
+        self.steps = state["steps"]
+
+    def observe(self, moves: list[Move]) -> None:
+        rates: dict[str, Rate] = {move.weight.name: move.lr for move in moves}
+        self._start([move.weight for move in moves if move.weight.name not in self._blocks])
+        for block in dict.fromkeys(self._blocks[name] for name in rates):
+            block.update(self.kalman, rates)
+
+    def _start(self, weights: list[Weight]) -> None:
+        units: dict[str, list[Weight]] = {}
+        for weight in weights:
+            units.setdefault(self._unit(weight), []).append(weight)
+        for unit, members in units.items():
+            self.covariance.check(unit, sum(weight.parameter.numel() for weight in members))
+            state = _started(self.kalman, members, self.covariance.joint)
+            self._blocks |= dict.fromkeys((weight.name for weight in members), Block(members, state))
+
+    def _unit(self, weight: Weight) -> str:
+        return weight.layer if self.covariance.joint else weight.name
+
+    def _mismatch(self, state: dict[str, Any], own: dict[str, Weight]) -> str:
+        theirs = {name: tuple(saved["second"].shape) for name, saved in state["weights"].items()}
+        ours = {name: tuple(weight.parameter.shape) for name, weight in own.items()}
+        return (
+            f"the checkpoint does not fit this model, selection or covariance: it holds {theirs}, "
+            f"and the tracker, with {self.covariance!r}, follows {ours}"
+        )
+
+
+def _default(kalman: Kalman) -> Select:
+    return "*" if kalman.normalisation else except_normalisation
+
+
+def _started(kalman: Kalman, weights: list[Weight], joint: bool) -> State:
+    means, variances = [], []
+    for weight in weights:
+        parameter = weight.parameter
+        mean, variance = kalman.equations.start(parameter.shape, weight.fan_in)
+        dtype = torch.promote_types(parameter.dtype, torch.float32)
+        means.append(torch.full((parameter.numel(),), mean, dtype=dtype, device=parameter.device))
+        variances.append(torch.full_like(means[-1], variance))
+    second = torch.cat(variances)
+    return State(torch.cat(means), second.diag() if joint else second)

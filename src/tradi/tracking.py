@@ -1,0 +1,123 @@
+"""Following a training run from outside: an optimizer hook, and which weights it moved."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from tradi.weights import Select, Weight, as_predicate, check_trackable, named_weights, unwrap
+
+UNSEEN = (
+    "no optimizer step was seen: attach before training, to the optimizer that is stepped. A deep-copied or "
+    "unpickled optimizer loses its hooks: attach to the copy"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Move:
+    """A weight that an optimizer step has just updated, and the learning rate of its param group."""
+
+    weight: Weight
+    lr: float
+
+
+class Tracker(ABC):
+    """Sees every step of the optimizers and passes on which of the selected weights moved.
+
+    The model and the training loop stay as they are. Use it as a context manager, or call `detach`, to stop.
+
+    Args:
+        model: also compiled or wrapped for data-parallel training.
+        optimizer: one, or several that share the model.
+        select: which weights, as `weights.as_predicate` explains.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer], select: Select) -> None:
+        optimizers = [optimizer] if isinstance(optimizer, Optimizer) else optimizer
+        for one in optimizers:
+            if not isinstance(one, Optimizer):
+                raise TypeError(f"optimizer must be a torch.optim.Optimizer or several of them, got {one!r}")
+        self.model = unwrap(model)
+        self.steps = 0
+        self._selected = as_predicate(select)
+        self._weights: dict[nn.Parameter, Weight | None] = {}
+        self._look_up_weights()
+        self._check_attached([p for one in optimizers for group in one.param_groups for p in group["params"]])
+        self._handles = [one.register_step_post_hook(self._after_step) for one in optimizers]
+
+    @abstractmethod
+    def observe(self, moves: list[Move]) -> None:
+        """Take note of the weights that one optimizer step moved."""
+
+    def detach(self) -> None:
+        """Stop following the optimizers; what was tracked stays."""
+        for handle in self._handles:
+            handle.remove()
+        if self._handles and not self.steps:
+            warnings.warn(UNSEEN, stacklevel=2)
+        self._handles = []
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if error is None:
+            self.detach()
+        else:  # whatever went wrong is the news, not that nothing was seen
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.detach()
+
+    @property
+    def tracked(self) -> list[Weight]:
+        """The selected weights of the model that are trainable now, in the model's order."""
+        self._look_up_weights()
+        return [weight for weight in self._weights.values() if weight and weight.parameter.requires_grad]
+
+    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        del args, kwargs
+        # A fused optimizer under a GradScaler runs its hooks for skipped steps too.
+        found_inf = getattr(optimizer, "found_inf", None)
+        if found_inf is not None and found_inf.item():
+            return
+        moves = []
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                if parameter not in self._weights:  # a layer or param group added since we last looked
+                    self._look_up_weights()
+                weight = self._weights.setdefault(parameter, None)
+                if weight is not None:
+                    moves.append(Move(weight, group.get("lr", 0.0)))
+        if moves:
+            self.steps += 1
+            self.observe(moves)
+
+    def _look_up_weights(self) -> None:
+        for weight in named_weights(self.model).values():
+            if weight.parameter in self._weights:
+                continue
+            selected = self._selected(weight)
+            if selected:
+                check_trackable(weight)
+            self._weights[weight.parameter] = weight if selected else None
+
+    def _check_attached(self, parameters: list[torch.Tensor]) -> None:
+        own = set(self.model.parameters())
+        if not any(p in own for p in parameters):
+            raise ValueError(
+                "the optimizer holds none of this model's parameters: build it from model.parameters(), "
+                "after any step that replaces them"
+            )
+        if not any(self._weights.get(p) for p in parameters):  # type: ignore[call-overload]
+            names = [name for name, _ in self.model.named_parameters()]
+            raise ValueError(f"select= leaves nothing to track of the optimizer's weights; the model has {names}")

@@ -1,0 +1,124 @@
+"""A model's weights: their names, their layers, and which of them to track."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor, nn
+
+# Subclasses and third-party layers (LlamaRMSNorm, LayerNorm2d) are named like torch's own.
+_NORMALISATION = re.compile(r"Norm(\dd)?$", re.IGNORECASE)
+
+Predicate = Callable[[str, nn.Module, nn.Parameter], bool]
+Select = str | type[nn.Module] | Predicate | Sequence[str | type[nn.Module] | Predicate]
+
+
+@dataclass(frozen=True, eq=False)
+class Weight:
+    """One parameter of a model, under its first name if it is tied.
+
+    Args:
+        name: as in `model.named_parameters()`.
+        parameter: the live tensor.
+        modules: the modules it lies in, outermost first; the last one owns it.
+    """
+
+    name: str
+    parameter: nn.Parameter
+    modules: tuple[nn.Module, ...]
+
+    @property
+    def layer(self) -> str:
+        """Name of the module that owns the weight; weights of one layer are correlated."""
+        return self.name.rpartition(".")[0]
+
+    @property
+    def fan_in(self) -> int:
+        """Inputs of one unit of the layer; a bias has its layer's, a weight that scales single values has 1."""
+        own = self.parameter
+        siblings = (p for p in self.modules[-1].parameters(recurse=False) if p.ndim > 1)
+        matrix = own if own.ndim > 1 else next(siblings, None)
+        return 1 if matrix is None else max(matrix[0].numel(), 1)
+
+
+def is_normalisation(module: nn.Module) -> bool:
+    """Whether a module is a normalisation layer, torch's or anybody's."""
+    return any(_NORMALISATION.search(kind.__name__) for kind in type(module).__mro__)
+
+
+def except_normalisation(name: str, module: nn.Module, parameter: nn.Parameter) -> bool:
+    """The default selection: a normalisation layer's weights stay as trained."""
+    del name, parameter
+    return not is_normalisation(module)
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The user's own module inside torch.compile, DataParallel and DistributedDataParallel wrappers."""
+    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    while True:
+        if isinstance(model, parallel):
+            model = model.module
+        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
+            model = model._orig_mod  # type: ignore[assignment]
+        else:
+            return model
+
+
+def named_weights(model: nn.Module) -> dict[str, Weight]:
+    """All parameters of the model by name, tied ones once."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    weights = {}
+    for name, parameter in model.named_parameters():
+        parts = name.split(".")[:-1]
+        path = tuple(modules[".".join(parts[:depth])] for depth in range(len(parts) + 1))
+        weights[name] = Weight(name, parameter, path)
+    return weights
+
+
+def check_trackable(weight: Weight) -> None:
+    """Raise for what no Gaussian over real numbers can describe."""
+    parameter = weight.parameter
+    if isinstance(parameter, nn.parameter.UninitializedParameter):
+        raise TypeError(f"{weight.name} is not initialised yet: run one forward pass before attaching")
+    if parameter.is_meta:
+        raise TypeError(f"{weight.name} is on the meta device: give the model real weights before attaching")
+    if not parameter.is_floating_point():
+        raise TypeError(
+            f"{weight.name} has dtype {parameter.dtype}, which cannot be tracked: only real floating-point "
+            "weights can; leave it out with select="
+        )
+
+
+def as_predicate(select: Select) -> Callable[[Weight], bool]:
+    """Turn what users give as `select=` into a test of a weight.
+
+    A string is a pattern of parameter or module names ("head", "blocks.*.weight"); a module type selects
+    all weights in modules of that type; a function of (name, module, parameter) decides itself; of several,
+    any one is enough.
+    """
+    if isinstance(select, str):
+        pattern = select
+        return lambda weight: fnmatchcase(weight.name, pattern) or fnmatchcase(weight.name, f"{pattern}.*")
+    if isinstance(select, type):
+        kind = select
+        return lambda weight: any(isinstance(module, kind) for module in weight.modules)
+    if callable(select):
+        function = select
+        return lambda weight: bool(function(weight.name, weight.modules[-1], weight.parameter))
+    if isinstance(select, Sequence):
+        tests = [as_predicate(one) for one in select]
+        return lambda weight: any(test(weight) for test in tests)
+    raise TypeError(
+        f"select must be a name pattern, a module type, a function of (name, module, parameter) "
+        f"or a sequence of these, got {select!r}"
+    )
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """All elements in one row, a view where the layout allows, dense if it was sparse."""
+    tensor = tensor.detach()
+    return (tensor.to_dense() if tensor.layout != torch.strided else tensor).reshape(-1)
