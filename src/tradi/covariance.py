@@ -110,12 +110,12 @@ class FourierFeatures(Covariance):
     @classmethod
     def paper(cls) -> FourierFeatures:
         """The paper's covariance: shared phases, N = 10, ell = 1, every weight's own variance."""
-        return cls(absolute=True, shrinkage=0.0)
+        return cls(length_scale=1.0, absolute=True, shrinkage=0.0)
 
     @classmethod
     def released(cls) -> FourierFeatures:
         """The released script's: a phase for every weight and feature."""
-        return cls(absolute=True, shrinkage=0.0, shared_phases=False)
+        return cls(length_scale=1.0, absolute=True, shrinkage=0.0, shared_phases=False)
 
     def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
         N = self.features

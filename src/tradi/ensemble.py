@@ -74,10 +74,10 @@ class Ensemble:
         return tree_map(_stack, *outputs)
 
     @torch.no_grad()
-    def outputs(self, i: int, loader: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    def outputs(self, i: int, loader: Iterable[Any], argument: str = "loader") -> Iterator[tuple[Any, Any]]:
         """(output of member i, target) for every batch of the loader: evaluation that keeps nothing in memory."""
         state = self._state(i)
-        for inputs, target in batches(loader, "loader", self._device):
+        for inputs, target in batches(loader, argument, self._device):
             yield functional_call(self._model, state, *arguments(inputs)), target
 
     def refresh(self, loader: Iterable[Any]) -> Ensemble:

@@ -108,14 +108,13 @@ def choose_scale(
             ensemble.refresh(refresh)
         total: Tensor | None = None
         for i in range(size):
-            rows = [_per_value(log_prob, *pair) for pair in ensemble.outputs(i, validation)]
-            row = torch.cat(rows)
+            row = torch.cat([_per_value(log_prob, *pair) for pair in ensemble.outputs(i, validation, "validation")])
             total = row if total is None else torch.logaddexp(total, row)
         assert total is not None
         return -(total - math.log(size)).reshape(len(total), -1).nanmean(1)
 
     losses = search(evaluate, tolerance)
-    nll = {scale: loss.mean().item() for scale, loss in losses.items()}
+    nll = {scale: _mean(loss) for scale, loss in losses.items()}
     if not math.isfinite(min(nll.values())):
         raise ValueError("validation NLL is not finite at any scale: the mean network does not fit this data")
     scale = largest_accepted(losses, tolerance)
@@ -130,21 +129,19 @@ def search(evaluate: Callable[[float], Tensor], tolerance: float) -> dict[float,
         tolerance: as in `largest_accepted`.
     """
     losses = {0.0: evaluate(0.0), 1.0: evaluate(1.0)}
-    scale = 1.0
-    while largest_accepted(losses, tolerance) == scale < LARGEST:
-        scale *= COARSE
-        losses[scale] = evaluate(scale)
-    scale = 1.0
-    while largest_accepted(losses, tolerance) == 0 and scale > SMALLEST:
-        scale /= COARSE
-        losses[scale] = evaluate(scale)
+    high = low = 1.0
+    while largest_accepted(losses, tolerance) == high < LARGEST:
+        high *= COARSE
+        losses[high] = evaluate(high)
+    while low > SMALLEST and (largest_accepted(losses, tolerance) == 0 or _best(losses) == low):
+        low /= COARSE
+        losses[low] = evaluate(low)
     for _ in track(range(FINE), "choosing the scale", FINE):
-        chosen = largest_accepted(losses, tolerance)
-        above = min((s for s in losses if s > chosen), default=None)
-        if chosen == 0 or above is None:
-            break
-        middle = math.sqrt(chosen * above)
-        losses[middle] = evaluate(middle)
+        best, answer = _best(losses), largest_accepted(losses, tolerance)
+        # The answer lies between what is accepted and the next scale up; the best, on which it depends, to either side.
+        middles = [_middle(losses, answer, 1), _middle(losses, best, 1), _middle(losses, best, -1)]
+        for middle in {m for m in middles if m is not None}:
+            losses[middle] = evaluate(middle)
     return losses
 
 
@@ -153,6 +150,17 @@ def largest_accepted(losses: dict[float, Tensor], tolerance: float) -> float:
     best = min(losses.values(), key=_mean)
     error = best.std().item() / math.sqrt(len(best)) if len(best) > 1 else 0.0
     return max(scale for scale, loss in losses.items() if _mean(loss) <= _mean(best) + tolerance * error)
+
+
+def _best(losses: dict[float, Tensor]) -> float:
+    return min(losses, key=lambda scale: _mean(losses[scale]))
+
+
+def _middle(losses: dict[float, Tensor], scale: float, direction: int) -> float | None:
+    """Geometric middle of a scale and its neighbour among those tried, if neither is 0 nor missing."""
+    tried = sorted(losses)
+    other = tried.index(scale) + direction
+    return math.sqrt(scale * tried[other]) if scale > 0 and 0 < other < len(tried) else None
 
 
 def _mean(loss: Tensor) -> float:

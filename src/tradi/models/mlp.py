@@ -1,0 +1,29 @@
+"""Multi-layer perceptrons: the paper's networks for toy, UCI and MNIST experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+
+def mlp(
+    inputs: int, hidden: Sequence[int], outputs: int | None = None, *, batchnorm: bool = False, dropout: float = 0.0
+) -> nn.Sequential:
+    """Linear, (BatchNorm), ReLU, (Dropout) for every hidden width, then a Linear if `outputs` is given.
+
+    Weights are initialised as He et al. (2015), as in the paper's section 3.1.
+    """
+    layers: list[nn.Module] = []
+    for width in hidden:
+        layers.append(nn.Linear(inputs, width))
+        layers += [nn.BatchNorm1d(width)] if batchnorm else []
+        layers.append(nn.ReLU())
+        layers += [nn.Dropout(dropout)] if dropout else []
+        inputs = width
+    layers += [nn.Linear(inputs, outputs)] if outputs else []
+    for layer in layers:
+        if isinstance(layer, nn.Linear):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            nn.init.zeros_(layer.bias)
+    return nn.Sequential(*layers)

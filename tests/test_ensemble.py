@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tradi
+from tests.training import network, problem, same, snapshot, train
+from tradi import ensemble as ensemble_module
+
+
+def tracked(model: Any = None, **options: Any) -> tradi.Posterior:
+    model = network() if model is None else model
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    tracker = tradi.TRADI(model, optimizer, **options)
+    train(model, optimizer)
+    return tracker.posterior()
+
+
+X = problem()[0][0]
+COVARIANCES = [tradi.FourierFeatures(), tradi.FourierFeatures.released(), tradi.Independent(), tradi.FullCovariance()]
+
+
+def test_outputs_are_members_by_batch_and_members_differ() -> None:
+    outputs = tracked().sample(5)(X)
+    assert outputs.shape == (5, 16, 3)
+    assert outputs.std(0).min() > 0
+
+
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_a_small_sample_is_a_prefix_of_a_larger_one(covariance: tradi.Covariance) -> None:
+    posterior = tracked(covariance=covariance)
+    few, many = posterior.sample(5, seed=3)(X), posterior.sample(20, seed=3)(X)
+    assert torch.equal(few, many[:5])
+    assert not torch.equal(few, posterior.sample(5, seed=4)(X))
+
+
+def test_members_do_not_depend_on_the_order_of_drawing_or_on_the_global_seed() -> None:
+    posterior = tracked()
+    torch.manual_seed(0)
+    forwards = [m.state_dict() for m in posterior.sample(4)]
+    torch.manual_seed(99)
+    ensemble = posterior.sample(4)
+    for i in (3, 0, 2, 1):
+        assert same(ensemble[i].state_dict(), forwards[i])
+    assert same(ensemble[-1].state_dict(), forwards[3])
+
+
+def test_members_that_do_not_fit_in_memory_are_drawn_again_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    posterior = tracked()
+    kept = posterior.sample(4).refresh(problem())(X)
+    monkeypatch.setattr(ensemble_module, "KEEP_BYTES", 0)
+    assert torch.equal(posterior.sample(4).refresh(problem())(X), kept)
+
+
+def test_a_member_is_an_ordinary_module_that_agrees_with_the_ensemble() -> None:
+    ensemble = tracked().sample(3).refresh(problem())
+    for i, member in enumerate(ensemble):
+        torch.testing.assert_close(member(X), ensemble(X)[i])
+    member = ensemble[0]
+    assert not member.training
+    member.train()
+    member(X).sum().backward()  # trainable, and nobody else's
+    assert all(p.grad is not None for p in member.parameters())
+    before = ensemble(X)
+    torch.optim.SGD(member.parameters(), 1.0).step()
+    assert torch.equal(before, ensemble(X))
+
+
+def test_a_snapshot_does_not_follow_the_training_that_goes_on() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    tracker = tradi.TRADI(model, optimizer)
+    train(model, optimizer, 5)
+    posterior = tracker.posterior()
+    before = posterior.sample(3)(X)
+    train(model, optimizer, 5)
+    assert torch.equal(before, posterior.sample(3)(X))
+    assert not torch.equal(before, tracker.posterior().sample(3)(X))
+
+
+class Pair(NamedTuple):
+    mean: Tensor
+    variance: Tensor
+
+
+class Wrapped(nn.Module):
+    def __init__(self, wrap: Any) -> None:
+        super().__init__()
+        self.net = nn.Linear(4, 3)
+        self.wrap = wrap
+
+    def forward(self, x: Tensor) -> Any:
+        return self.wrap(self.net(x))
+
+
+@pytest.mark.parametrize(
+    ("wrap", "read"),
+    [
+        (lambda out: (out, out.exp()), lambda o: o[1]),
+        (lambda out: Pair(out, out.exp()), lambda o: o.variance),
+        (lambda out: {"logits": out, "more": {"exp": out.exp()}, "loss": None}, lambda o: o["more"]["exp"]),
+        (lambda out: [out, out.exp()], lambda o: o[1]),
+    ],
+)
+def test_tuples_and_dicts_keep_their_form(wrap: Any, read: Any) -> None:
+    model = Wrapped(lambda out: out)
+    posterior = tracked(model)
+    posterior.model.wrap = wrap
+    ensemble = posterior.sample(2)
+    output = ensemble(X)
+    assert type(output) is type(wrap(X))
+    torch.testing.assert_close(read(output), torch.stack([read(member(X)) for member in ensemble]))
+    joined = read(ensemble.predict([X[:10], X[10:]]))
+    torch.testing.assert_close(joined, read(output))
+
+
+def test_prediction_of_a_data_set_equals_prediction_of_its_batches() -> None:
+    ensemble = tracked().sample(3).refresh(problem())
+    whole = ensemble.predict(problem())
+    torch.testing.assert_close(whole, torch.cat([ensemble(x) for x, _ in problem()], 1))
+    assert not whole.requires_grad
+
+
+def test_dict_batches_become_keyword_arguments() -> None:
+    ensemble = tracked(Wrapped(lambda out: out)).sample(2)
+    assert torch.equal(ensemble.predict([{"x": X}]), ensemble(x=X))
+
+
+def test_gradients_flow_to_inputs_and_nowhere_else() -> None:
+    ensemble = tracked().sample(3)
+    assert not ensemble(X).requires_grad
+    x = X.clone().requires_grad_()
+    ensemble(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.abs().sum() > 0
+
+
+def test_refresh_is_the_cumulative_average_of_swa_utils() -> None:
+    ensemble = tracked().sample(3).refresh(problem())
+    for i in range(3):
+        member = ensemble[i]
+        oracle = ensemble[i]
+        oracle[3].p = 0.0  # type: ignore[index]  # the oracle puts dropout in training mode too
+        torch.optim.swa_utils.update_bn(problem(), oracle)
+        torch.testing.assert_close(member.state_dict(), oracle.state_dict())
+
+
+def test_refresh_weighs_a_short_last_batch_by_its_length() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3))
+    x = torch.cat([x for x, _ in problem()])
+    member: Any = tracked(model).sample(1).refresh([x[:50], x[50:]])[0]
+    torch.testing.assert_close(member[0].running_mean, x.mean(0))
+    variance = (50 * x[:50].var(0) + 14 * x[50:].var(0)) / 64
+    torch.testing.assert_close(member[0].running_var, variance)
+
+
+def test_refresh_leaves_dropout_off_and_modes_and_momentum_as_they_were() -> None:
+    ensemble = tracked().sample(2)
+    again = ensemble.refresh(problem())[0].state_dict()
+    assert same(again, ensemble.refresh(problem())[0].state_dict())  # dropout would make it random
+    inner: Any = ensemble._model
+    assert inner[1].momentum == 0.1
+    assert not any(module.training for module in inner.modules())
+
+
+def test_refresh_that_fails_on_the_way_changes_nothing() -> None:
+    class Breaking:
+        runs = 0
+
+        def __iter__(self) -> Any:
+            yield problem()[0]
+            self.runs += 1
+            if self.runs == 2:
+                raise OSError("disk")
+
+    ensemble = tracked().sample(3).refresh(problem())
+    before = ensemble(X)
+    inner: Any = ensemble._model
+    with pytest.raises(OSError, match="disk"):
+        ensemble.refresh(Breaking())
+    assert torch.equal(before, ensemble(X))
+    assert inner[1].momentum == 0.1
+    assert not inner[1].training
+
+
+def test_refresh_without_batchnorm_does_not_even_read_the_data() -> None:
+    class Untouchable:
+        def __iter__(self) -> Any:
+            raise AssertionError("read")
+
+    ensemble = tracked(nn.Linear(4, 3)).sample(2)
+    assert ensemble.refresh(Untouchable()) is ensemble
+
+
+def test_live_model_and_posterior_model_are_untouched_by_everything_an_ensemble_does() -> None:
+    posterior = tracked()
+    before = snapshot(posterior.model)
+    ensemble = posterior.sample(3).refresh(problem())
+    ensemble(X)
+    ensemble.predict(problem())
+    ensemble[1].train()(X)
+    assert same(before, snapshot(posterior.model))
+
+
+def test_bad_input_names_cause_and_remedy() -> None:
+    posterior = tracked()
+    with pytest.raises(ValueError, match="at least 1 member, got 0"):
+        posterior.sample(0)
+    ensemble = posterior.sample(2)
+    with pytest.raises(ValueError, match="gave no batches"):
+        ensemble.refresh([])
+    with pytest.raises(TypeError, match=r"more than once.*one-pass iterator"):
+        ensemble.refresh(iter(problem()))
+    with pytest.raises(ValueError, match="gave no batches"):
+        ensemble.predict([])
+    with pytest.raises(ValueError, match="empty batch"):
+        ensemble.predict([()])
+    with pytest.raises(IndexError, match="member 2 of an ensemble of 2"):
+        ensemble[2]
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        ensemble(torch.randn(5, 7))

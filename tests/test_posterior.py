@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+import tradi
+from tests.test_ensemble import COVARIANCES, X, tracked
+from tests.training import network, problem, same
+
+
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_members_are_the_same_after_saving_and_loading(covariance: tradi.Covariance, tmp_path: Path) -> None:
+    posterior = tracked(covariance=covariance).rescaled(0.7)
+    path = tmp_path / "posterior.safetensors"
+    posterior.save(path)
+    model = network(seed=5)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    loaded = tradi.load_posterior(path, model)
+    assert same(before, model.state_dict())
+    assert loaded.covariance == covariance
+    assert loaded.scale == 0.7
+    assert same(loaded.mean, posterior.mean)
+    assert same(loaded.variance, posterior.variance)
+    assert torch.equal(loaded.sample(3, seed=2)(X), posterior.sample(3, seed=2)(X))
+    refreshed = (p.sample(3).refresh(problem())(X) for p in (loaded, posterior))
+    assert torch.equal(*refreshed)
+
+
+def test_tied_and_half_precision_weights_are_saved(tmp_path: Path) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+            self.b.weight = self.a.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.b(self.a(x.to(torch.bfloat16)))
+
+    posterior = tracked(Tied().to(torch.bfloat16))
+    posterior.save(tmp_path / "p")
+    loaded = tradi.load_posterior(tmp_path / "p", Tied().to(torch.bfloat16))
+    assert torch.equal(loaded.sample(2)(X), posterior.sample(2)(X))
+
+
+def test_the_file_is_plain_tensors_and_json(tmp_path: Path) -> None:
+    tracked().save(tmp_path / "p")
+    with safe_open(tmp_path / "p", framework="pt") as file:
+        assert file.metadata()["format"] == "tradi-posterior-1"
+        assert {"model/0.weight", "mean/0.weight", "variance/0.weight", "model/1.running_mean"} <= set(file.keys())
+
+
+def test_a_posterior_of_another_architecture_is_an_error_that_lists_both_sides(tmp_path: Path) -> None:
+    tracked().save(tmp_path / "p")
+    other = nn.Sequential(nn.Linear(4, 9), nn.Linear(9, 3))
+    with pytest.raises(ValueError, match=r"only in the file.*4\.weight.*only in the model.*1\.bias|0\.weight"):
+        tradi.load_posterior(tmp_path / "p", other)
+    save_file({"x": torch.zeros(1)}, tmp_path / "q")
+    with pytest.raises(ValueError, match="not a posterior"):
+        tradi.load_posterior(tmp_path / "q", other)
+
+
+def test_scale_multiplies_the_noise() -> None:
+    posterior = tracked()
+    noise = posterior.noise(0, seed=1)
+    for scale in (0.0, 0.5, 3.0):
+        member = dict(posterior.rescaled(scale).sample(1, seed=1)[0].named_parameters())
+        for name, mean in posterior.mean.items():
+            torch.testing.assert_close(member[name].detach(), mean + scale * noise[name])
+    with pytest.raises(ValueError, match=r"scale must be finite and not negative, got -1\.0"):
+        posterior.rescaled(-1.0)
+
+
+def test_repr_says_what_it_is() -> None:
+    assert "67 weights in 2 layers" in repr(tracked())
+
+
+class Copying(nn.Linear):
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise TypeError("holds a socket")
+
+
+def test_a_model_that_cannot_be_copied_is_an_error_that_says_why() -> None:
+    with pytest.raises(RuntimeError, match=r"cannot be copied.*holds a socket"):
+        tracked(Copying(4, 3))

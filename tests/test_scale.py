@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tradi
+from tests.test_ensemble import X, tracked
+from tests.training import problem, same
+from tradi.scale import largest_accepted, log_likelihood, search
+
+
+def losses_around(best: float, samples: int = 100) -> Any:
+    """Losses that are a parabola in the scale, 1 at scale 0, with unit variance over the samples."""
+    noise = torch.linspace(-1, 1, samples, dtype=torch.float64)
+    noise = noise / noise.std()
+
+    def evaluate(scale: float) -> Tensor:
+        return noise + (scale / best - 1) ** 2
+
+    return evaluate
+
+
+@pytest.mark.parametrize("best", [0.05, 0.3, 1.0, 7.0, 60.0])
+@pytest.mark.parametrize("tolerance", [0.5, 1.0, 3.0])
+def test_search_finds_the_largest_scale_within_the_tolerance(best: float, tolerance: float) -> None:
+    evaluate = losses_around(best)
+    chosen = largest_accepted(search(evaluate, tolerance), tolerance)
+    # (s / best - 1)^2 = tolerance / sqrt(100), approached from below to the last halving: a factor 4^(1/8)
+    ideal = best * (1 + math.sqrt(tolerance / 10))
+    assert ideal / 4**0.125 <= chosen <= ideal * 1.02
+
+
+def test_no_tolerance_takes_the_best_scale_seen() -> None:
+    losses = search(losses_around(1.0), 0.0)
+    assert largest_accepted(losses, 0.0) == min(losses, key=lambda s: losses[s].mean().item())
+
+
+def test_noise_that_only_hurts_is_turned_off() -> None:
+    def evaluate(scale: float) -> Tensor:
+        return torch.zeros(50) + (scale > 0)
+
+    assert largest_accepted(search(evaluate, 1.0), 1.0) == 0.0
+
+
+def test_a_scale_whose_loss_is_not_a_number_is_never_chosen() -> None:
+    def evaluate(scale: float) -> Tensor:
+        return torch.full((50,), math.nan if scale > 2 else 1.0 - 0.1 * scale)
+
+    losses = search(evaluate, 1.0)
+    assert 1.0 <= largest_accepted(losses, 1.0) <= 2.0
+
+
+def test_the_choice_says_what_it_chose_and_what_it_cost_and_changes_nothing_else() -> None:
+    posterior = tracked()
+    before = posterior.sample(2)(X)
+    chosen = posterior.choose_scale(problem(seed=1), refresh=problem(), members=4)
+    assert chosen.choice is not None
+    assert chosen.scale == chosen.choice.scale
+    nonzero = len(chosen.choice.nll) - 1
+    assert chosen.choice.passes == 4 * nonzero + 1
+    assert f"scale {chosen.scale:g}" in str(chosen.choice)
+    assert f"{chosen.choice.passes} passes" in str(chosen.choice)
+    assert posterior.scale == 1.0
+    assert torch.equal(before, posterior.sample(2)(X))
+    assert same(posterior.mean, chosen.mean)
+
+
+def test_recorded_nll_is_that_of_the_ensemble_one_would_sample() -> None:
+    chosen = tracked().choose_scale(problem(seed=1), refresh=problem(), members=4, seed=7)
+    assert chosen.choice is not None
+    ensemble = chosen.sample(4, seed=7).refresh(problem())
+    prediction = tradi.Categorical(logits=ensemble.predict(problem(seed=1)))
+    nll = -prediction.log_prob(torch.cat([y for _, y in problem(seed=1)])).mean().item()
+    assert chosen.choice.nll[chosen.scale] == pytest.approx(nll, rel=1e-5)
+
+
+class TwoHeads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Any:
+        out = self.net(x)
+        return out if self.training else (out[:, :1], out[:, 1:2].exp())
+
+
+def test_regression_by_mixture_nll() -> None:
+    posterior = tracked(TwoHeads())
+    data = [(x, x[:, :1]) for x, _ in problem()]
+    chosen = posterior.choose_scale(data, members=3, seed=1)
+    assert chosen.choice is not None
+    means, variances = chosen.sample(3, seed=1).predict(data)
+    nll = -tradi.GaussianMixture(means, variances).log_prob(torch.cat([y for _, y in data])).mean().item()
+    assert chosen.choice.nll[chosen.scale] == pytest.approx(nll, rel=1e-5)
+
+
+def test_void_pixels_are_left_out() -> None:
+    class Pixels(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out = self.net(x)
+            return out if self.training else out[:, :, None].expand(-1, -1, 5)
+
+    posterior = tracked(Pixels())
+    labels = [(x, y[:, None].repeat(1, 5)) for x, y in problem()]
+    void = [(x, y.clone()) for x, y in labels]
+    for _, y in void:
+        y[:, 3:] = -100
+    full = posterior.choose_scale(labels, members=2).choice
+    partial = posterior.choose_scale(void, members=2).choice
+    assert full is not None
+    assert partial is not None
+    assert full.nll == pytest.approx(partial.nll)
+
+
+def test_likelihoods_agree_with_torch_distributions() -> None:
+    logits, labels = torch.randn(6, 3), torch.randint(3, (6,))
+    expected = torch.distributions.Categorical(logits=logits).log_prob(labels)
+    torch.testing.assert_close(log_likelihood(logits, labels), expected)
+    mean, variance, y = torch.randn(6, 1), torch.rand(6, 1) + 0.1, torch.randn(6, 1)
+    expected = torch.distributions.Normal(mean, variance.sqrt()).log_prob(y)
+    torch.testing.assert_close(log_likelihood((mean, variance), y), expected)
+
+
+def test_bad_input_names_cause_and_remedy() -> None:
+    posterior = tracked()
+    with pytest.raises(ValueError, match="BatchNorm: pass refresh="):
+        posterior.choose_scale(problem())
+    with pytest.raises(ValueError, match="tolerance must be finite and not negative, got -1"):
+        posterior.choose_scale(problem(), refresh=problem(), tolerance=-1)
+    with pytest.raises(ValueError, match="members must be at least 1, got 0"):
+        posterior.choose_scale(problem(), refresh=problem(), members=0)
+    with pytest.raises(ValueError, match="inputs alone"):
+        posterior.choose_scale([X], refresh=problem())
+    with pytest.raises(ValueError, match="validation gave no batches"):
+        posterior.choose_scale([], refresh=problem())
+    with pytest.raises(TypeError, match="validation must be iterable more than once"):
+        posterior.choose_scale(iter(problem()), refresh=problem())
+    with pytest.raises(TypeError, match="pass log_prob="):
+        posterior.choose_scale([(X, X[:, :3])], refresh=problem())
+    with pytest.raises(ValueError, match="must have one shape"):
+        log_likelihood((X, X), X[:, :1])
