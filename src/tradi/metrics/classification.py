@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from . import checks
-from .curves import calibration, with_ood
+from .curves import calibration_curve, with_ood
 
 # A probability of exactly 0 may only mean that float32 underflowed: it costs -log(1.2e-38) = 87.3 nats.
 SMALLEST = torch.finfo(torch.float32).tiny
@@ -45,7 +45,7 @@ def ece(confidence: Tensor, correct: Tensor, bins: int = 15) -> float:
     Bins are (lower, upper] (Guo et al.). torchmetrics gives a confidence of exactly 1, common in float32,
     a bin of its own, which makes its figure larger.
     """
-    return calibration(confidence, correct, bins).ece
+    return calibration_curve(confidence, correct, bins).ece
 
 
 def joint_ece(confidence: Tensor, correct: Tensor, confidence_ood: Tensor, bins: int = 15) -> float:

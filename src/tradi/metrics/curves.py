@@ -52,7 +52,7 @@ class Calibration:
     @property
     def accuracy(self) -> Tensor:
         """Share of right predictions in each bin; NaN in an empty one."""
-        return self.correct / self.count
+        return self.correct.double() / self.count
 
     @property
     def confidence(self) -> Tensor:
@@ -67,7 +67,7 @@ class Calibration:
     def accuracy_confidence(self) -> AccuracyConfidence:
         """Accuracy above each bin's lower edge: exact, for the edges themselves are the thresholds."""
         count, correct = (part.flip(0).cumsum(0).flip(0) for part in (self.count, self.correct))
-        return AccuracyConfidence(self.edges[:-1], correct / count, count)
+        return AccuracyConfidence(self.edges[:-1], correct.double() / count, count)
 
     def risk_coverage(self) -> RiskCoverage:
         """Risk against coverage, all confidences in one bin taken as equal."""
@@ -94,7 +94,7 @@ class APCalibration:
     @property
     def precision(self) -> Tensor:
         """Precision averaged over the classes predicted in each bin; NaN in an empty one."""
-        return (self.correct / self.count).nanmean(0)
+        return (self.correct.double() / self.count).nanmean(0)
 
     def __add__(self, other: APCalibration) -> APCalibration:
         return replace(self, count=self.count + other.count, correct=self.correct + other.correct)
@@ -130,7 +130,7 @@ def with_ood(confidence: Tensor, correct: Tensor, confidence_ood: Tensor) -> tup
     return torch.cat([confidence.flatten(), confidence_ood.flatten()]), torch.cat([correct.flatten(), wrong])
 
 
-def calibration(confidence: Tensor, correct: Tensor, bins: int = 15) -> Calibration:
+def calibration_curve(confidence: Tensor, correct: Tensor, bins: int = 15) -> Calibration:
     """Accuracy in bins of confidence of equal width (the paper's "equal size" is Guo et al.'s 1/bins).
 
     Args:
@@ -147,7 +147,7 @@ def calibration(confidence: Tensor, correct: Tensor, bins: int = 15) -> Calibrat
 
 def accuracy_confidence(confidence: Tensor, correct: Tensor, bins: int = 100) -> AccuracyConfidence:
     """Accuracy on ALL test data, OOD included as errors, of a confidence above 0, 1/bins, ..., 1 - 1/bins."""
-    return calibration(confidence, correct, bins).accuracy_confidence()
+    return calibration_curve(confidence, correct, bins).accuracy_confidence()
 
 
 def risk_coverage(confidence: Tensor, correct: Tensor) -> RiskCoverage:
@@ -239,7 +239,7 @@ def _risk_coverage(count: Tensor, correct: Tensor) -> RiskCoverage:
     # In random order a group of error rate r adds r a sample. The sum over its samples j of the risk so far,
     # (errors_before + j r) / (before + j), is count r + (errors_before - before r) (H(covered) - H(before)),
     # H being the harmonic numbers.
-    rate = (count - correct) / count
+    rate = (count - correct).double() / count
     harmonic = torch.digamma(covered + 1) - torch.digamma(before + 1)
     area = (count * rate + (errors_before - before * rate) * harmonic).sum() / covered[-1]
     return RiskCoverage(covered / covered[-1], errors / covered, float(area))

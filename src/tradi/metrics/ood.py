@@ -37,7 +37,7 @@ def ood_metrics(score: Tensor, is_ood: Tensor) -> OODMetrics:
             f"is_ood must mark some samples and leave some: it marks {int(is_ood.sum())} of {is_ood.numel()}"
         )
     functional = require("torchmetrics.functional.classification", "metrics")
-    # Ranks, not scores: torchmetrics puts those outside [0, 1] through a sigmoid, where large ones become ties.
+    # Ranks: torchmetrics puts scores outside [0, 1] through a sigmoid, where large ones become ties.
     values, rank = torch.unique(score.detach().flatten(), return_inverse=True)
     rank, target = rank.double() / len(values), is_ood.flatten().long()
     fpr, tpr, _ = functional.binary_roc(rank, target, validate_args=False)

@@ -19,7 +19,7 @@ class Confusion:
     @property
     def iou(self) -> Tensor:
         r"""Intersection over union of each class, $\frac{TP}{TP + FP + FN}$; NaN if it never occurs."""
-        hits = self.matrix.diagonal()
+        hits = self.matrix.diagonal().double()
         return hits / (self.matrix.sum(0) + self.matrix.sum(1) - hits)
 
     @property
@@ -32,7 +32,7 @@ class Confusion:
     def pixel_accuracy(self) -> float:
         """Share of pixels whose class is right."""
         self._check()
-        return float(self.matrix.diagonal().sum() / self.matrix.sum())
+        return float(self.matrix.diagonal().sum().double() / self.matrix.sum())
 
     def _check(self) -> None:
         if not self.matrix.any():
