@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from matplotlib.colors import to_hex
@@ -58,15 +59,12 @@ OVERLAID = ["accuracy_confidence", "calibration", "ap_calibration", "risk_covera
 def colours(figure: Figure) -> dict[str, str]:
     """Colour of each method, by the legend of an overlay or by the panels' titles."""
     if len(figure.axes) == 1 and not figure.axes[0].get_title():
-        return {
-            str(line.get_label()).split(" (")[0]: to_hex(line.get_color()) for line in figure.axes[0].lines
-        }
-    found = {}
-    for axes in figure.axes:
-        artist = axes.lines[0] if axes.lines else axes.patches[1]
-        colour = artist.get_color() if axes.lines else artist.get_edgecolor()  # type: ignore[attr-defined]
-        found[axes.get_title()] = to_hex(colour)
-    return found
+        lines = figure.axes[0].lines
+        return {str(line.get_label()).split(" (")[0]: to_hex(line.get_color()) for line in lines}
+    return {
+        axes.get_title(): to_hex(axes.lines[0].get_color() if axes.lines else axes.patches[1].get_edgecolor())
+        for axes in figure.axes
+    }
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -117,7 +115,7 @@ def test_the_lines_are_the_numbers() -> None:
     torch.testing.assert_close(torch.as_tensor(line.get_ydata()), curve.accuracy, equal_nan=True)
     bins = metrics.calibration_curve(confidence, correct)
     diagonal, line = figures.calibration({"TRADI": bins}).axes[0].lines
-    assert diagonal.get_xydata().tolist() == [[0, 0], [1, 1]]
+    assert np.array_equal(diagonal.get_xydata(), [[0, 0], [1, 1]])
     used = bins.count > 0
     assert not used.all(), "a bin is empty, and has no point"
     torch.testing.assert_close(torch.as_tensor(line.get_ydata()), bins.accuracy[used])

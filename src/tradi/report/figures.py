@@ -40,7 +40,7 @@ def accuracy_confidence(curves: Mapping[str, AccuracyConfidence]) -> Figure:
     figure, axes = _overlay(curves)
     for (name, curve), style in zip(curves.items(), styles(curves), strict=True):
         axes.plot(curve.threshold.tolist(), curve.accuracy.tolist(), label=name, markevery=0.1, **style)
-    axes.set(xlabel="Confidence threshold", ylabel="Accuracy above it", xlim=(0, 1), ylim=(None, 1.02))
+    axes.set(xlabel="Confidence threshold", ylabel="Accuracy above threshold", xlim=(0, 1), ylim=(None, 1.02))
     figure.legend(loc="outside right upper", frameon=False)
     return figure
 
@@ -79,7 +79,7 @@ def confidence_histogram(histograms: Mapping[str, ConfidenceHistogram]) -> Figur
         axes.legend(loc="upper center", ncols=2, frameon=False)
     # The axes are shared, so their end is set once all is drawn; the room above is the legends'.
     panels[0].set_ylim(0, 1.2 * max(axes.dataLim.ymax for axes in panels))
-    figure.supylabel("Share of samples")
+    figure.supylabel("Share of samples", fontsize="medium")
     return figure
 
 
@@ -101,7 +101,7 @@ def regression_band(
         axes.plot(band.x.tolist(), truth.flatten().tolist(), "k--", linewidth=1.2, label="True function")
         axes.plot(train_x.flatten().tolist(), train_y.flatten().tolist(), "k.", label="Training points")
         axes.set(title=name, xlabel="x", xlim=(band.x[0].item(), band.x[-1].item()))
-    figure.supylabel("y")
+    figure.supylabel("y", fontsize="medium")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2 * len(panels), frameon=False)
     return figure
