@@ -84,6 +84,8 @@ def check_trackable(weight: Weight) -> None:
     parameter = weight.parameter
     if isinstance(parameter, nn.parameter.UninitializedParameter):
         raise TypeError(f"{weight.name} is not initialised yet: run one forward pass before attaching")
+    if hasattr(parameter, "to_local"):
+        raise TypeError(f"{weight.name} is sharded over processes (FSDP, DTensor), which is not supported: use DDP")
     if parameter.is_meta:
         raise TypeError(f"{weight.name} is on the meta device: give the model real weights before attaching")
     if not parameter.is_floating_point():

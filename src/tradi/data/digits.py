@@ -31,7 +31,7 @@ def digits(held_out: Sequence[int] = (8, 9), seed: int = 0) -> Digits:
     inside = torch.isin(labels, torch.tensor(kept))
     x, y, ood = images[inside], torch.searchsorted(torch.tensor(kept), labels[inside]), images[~inside]
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
-    train, validation, test = order.split([len(x) * 60 // 100, len(x) * 15 // 100, len(x) - len(x) * 75 // 100])
+    train, validation, test = order.tensor_split([len(x) * 60 // 100, len(x) * 75 // 100])
     mean, std = x[train].mean(), x[train].std()
     x, ood = (x - mean) / std, (ood - mean) / std
     return Digits((x[train], y[train]), (x[validation], y[validation]), (x[test], y[test]), ood, len(kept))

@@ -18,20 +18,22 @@ class Toy:
         x, y: noisy training points, (points, 1).
         grid: where the function is known, (grid, 1).
         truth: the function there, without noise.
+        noise_variance: of the points.
     """
 
     x: Tensor
     y: Tensor
     grid: Tensor
     truth: Tensor
+    noise_variance: float = NOISE_VARIANCE
 
     def ideal(self) -> tuple[Tensor, Tensor]:
         """Mean and variance at the grid of the exact GP posterior, noise included: the best that can be known."""
         x, grid = self.x.double(), self.grid.double()
-        noisy = rbf(x, x) + NOISE_VARIANCE * torch.eye(len(x), dtype=torch.float64)
+        noisy = rbf(x, x) + self.noise_variance * torch.eye(len(x), dtype=torch.float64)
         solved = torch.linalg.solve(noisy, rbf(x, grid))
         mean = solved.T @ self.y.double()
-        variance = 1 + NOISE_VARIANCE - (rbf(x, grid) * solved).sum(0)
+        variance = 1 + self.noise_variance - (rbf(x, grid) * solved).sum(0)
         return mean.float(), variance[:, None].float()
 
 

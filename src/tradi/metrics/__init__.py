@@ -1,0 +1,78 @@
+"""Metrics and curves. Out-of-distribution (OOD) is the positive class and a higher score means more OOD."""
+
+from .calibration import Temperature, fit_temperature
+from .classification import accuracy, brier, ece, joint_ece, nll, nll_from_log_probs
+from .curves import (
+    AccuracyConfidence,
+    APCalibration,
+    Calibration,
+    ConfidenceHistogram,
+    RegressionBand,
+    RiskCoverage,
+    accuracy_confidence,
+    ap_calibration,
+    calibration_curve,
+    confidence_histogram,
+    regression_band,
+    risk_coverage,
+    with_ood,
+)
+from .ood import ImageAverage, OODMetrics, aupr_in, aupr_out, auroc, fpr95, image_average, ood_metrics
+from .regression import coverage, gaussian_crps, gaussian_nll, mixture_crps, mixture_nll, rmse
+from .scores import (
+    expected_entropy,
+    maximum_probability,
+    mutual_information,
+    predictive_entropy,
+    variance_of_mean,
+)
+from .segmentation import Confusion, confusion
+from .streaming import Accumulator, ScoreHistogram, score_histogram
+
+__all__ = [
+    "APCalibration",
+    "Accumulator",
+    "AccuracyConfidence",
+    "Calibration",
+    "ConfidenceHistogram",
+    "Confusion",
+    "ImageAverage",
+    "OODMetrics",
+    "RegressionBand",
+    "RiskCoverage",
+    "ScoreHistogram",
+    "Temperature",
+    "accuracy",
+    "accuracy_confidence",
+    "ap_calibration",
+    "aupr_in",
+    "aupr_out",
+    "auroc",
+    "brier",
+    "calibration_curve",
+    "confidence_histogram",
+    "confusion",
+    "coverage",
+    "ece",
+    "expected_entropy",
+    "fit_temperature",
+    "fpr95",
+    "gaussian_crps",
+    "gaussian_nll",
+    "image_average",
+    "joint_ece",
+    "maximum_probability",
+    "mixture_crps",
+    "mixture_nll",
+    "mutual_information",
+    "nll",
+    "nll_from_log_probs",
+    "ood_metrics",
+    "predictive_entropy",
+    "regression_band",
+    "risk_coverage",
+    "rmse",
+    "score_histogram",
+    "variance_of_mean",
+    "with_ood",
+]

@@ -1,0 +1,110 @@
+"""How well a score tells out-of-distribution from in-distribution. Higher score = more OOD, always."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+
+import torch
+from torch import Tensor
+
+from ..extras import require
+from . import checks
+
+TPR = 0.95
+
+
+@dataclass(frozen=True)
+class OODMetrics:
+    """The four numbers of a score; the positive class is OOD in all but `aupr_in`."""
+
+    auroc: float
+    aupr_out: float
+    aupr_in: float
+    fpr95: float
+
+
+def ood_metrics(score: Tensor, is_ood: Tensor) -> OODMetrics:
+    """All four metrics, sorting once.
+
+    Args:
+        score: any shape, finite; higher = more OOD.
+        is_ood: torch.bool of that shape; both kinds must occur.
+
+    """
+    check_scores(score, is_ood)
+    if is_ood.all() or not is_ood.any():
+        raise ValueError(
+            f"is_ood must mark some samples and leave some: it marks {int(is_ood.sum())} of {is_ood.numel()}"
+        )
+    functional = require("torchmetrics.functional.classification", "metrics")
+    # Ranks: torchmetrics puts scores outside [0, 1] through a sigmoid, where large ones become ties.
+    values, rank = torch.unique(score.detach().flatten(), return_inverse=True)
+    rank, target = rank.double() / len(values), is_ood.flatten().long()
+    fpr, tpr, _ = functional.binary_roc(rank, target, validate_args=False)
+    return OODMetrics(
+        auroc=float(functional.binary_auroc(rank, target, validate_args=False)),
+        aupr_out=float(functional.binary_average_precision(rank, target, validate_args=False)),
+        aupr_in=float(functional.binary_average_precision(1 - rank, 1 - target, validate_args=False)),
+        fpr95=float(fpr[tpr >= TPR][0]),
+    )
+
+
+def auroc(score: Tensor, is_ood: Tensor) -> float:
+    r"""Area under the ROC curve, $P(s_{ood} > s_{in}) + \frac12 P(s_{ood} = s_{in})$; OOD is positive."""
+    return ood_metrics(score, is_ood).auroc
+
+
+def aupr_out(score: Tensor, is_ood: Tensor) -> float:
+    r"""Average precision, $\sum_k (R_k - R_{k-1}) P_k$ from the highest score down; OOD is positive."""
+    return ood_metrics(score, is_ood).aupr_out
+
+
+def aupr_in(score: Tensor, is_ood: Tensor) -> float:
+    r"""Average precision, $\sum_k (R_k - R_{k-1}) P_k$ from the lowest score; in-distribution is positive."""
+    return ood_metrics(score, is_ood).aupr_in
+
+
+def fpr95(score: Tensor, is_ood: Tensor) -> float:
+    """Share of in-distribution samples flagged when at least 95% of the OOD ones are; OOD is positive."""
+    return ood_metrics(score, is_ood).fpr95
+
+
+@dataclass(frozen=True)
+class ImageAverage:
+    """Metrics added up over images; one without OOD pixels, or with nothing else, has none and is skipped."""
+
+    total: tuple[float, float, float, float]
+    images: int
+    skipped: int
+
+    @property
+    def metrics(self) -> OODMetrics:
+        """Their mean over the images that have them; the positive class is OOD in all but `aupr_in`."""
+        if self.images == 0:
+            raise ValueError(f"none of the {self.skipped} images has both OOD and in-distribution pixels")
+        return OODMetrics(*(total / self.images for total in self.total))
+
+    def __add__(self, other: ImageAverage) -> ImageAverage:
+        a, b, c, d = (mine + theirs for mine, theirs in zip(self.total, other.total, strict=True))
+        return ImageAverage((a, b, c, d), self.images + other.images, self.skipped + other.skipped)
+
+
+def image_average(score: Tensor, is_ood: Tensor) -> ImageAverage:
+    """One image's metrics, to be added to the others'; mask pixels of no class out beforehand.
+
+    Args:
+        score: the image's pixels, any shape, finite; higher = more OOD.
+        is_ood: torch.bool of that shape.
+
+    """
+    check_scores(score, is_ood)
+    if is_ood.all() or not is_ood.any():
+        return ImageAverage((0.0, 0.0, 0.0, 0.0), images=0, skipped=1)
+    return ImageAverage(astuple(ood_metrics(score, is_ood)), images=1, skipped=0)
+
+
+def check_scores(score: Tensor, is_ood: Tensor) -> None:
+    """The demands every OOD metric makes."""
+    checks.one_shape(score=score, is_ood=is_ood)
+    checks.boolean(is_ood=is_ood)
+    checks.finite(score=score)

@@ -1,0 +1,32 @@
+"""How far out of distribution a sample seems to be: higher = more OOD, always."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from .types import Classes, Mixture
+
+
+def maximum_probability(prediction: Classes) -> Tensor:
+    r"""The paper's score, $1 - \max_c \bar p_c$ with $\bar p$ the mean of the members' probabilities."""
+    return 1 - prediction.confidence
+
+
+def predictive_entropy(prediction: Classes) -> Tensor:
+    r"""Entropy of the mean, $H[\bar p]$: all the uncertainty."""
+    return prediction.entropy
+
+
+def expected_entropy(prediction: Classes) -> Tensor:
+    r"""Mean of the members' entropies, $\frac1M \sum_j H[p_j]$: the noise they agree upon."""
+    return prediction.expected_entropy
+
+
+def mutual_information(prediction: Classes) -> Tensor:
+    r"""Disagreement of the members, $H[\bar p] - \frac1M \sum_j H[p_j]$."""
+    return prediction.mutual_information
+
+
+def variance_of_mean(prediction: Mixture) -> Tensor:
+    r"""Disagreement of the members of a regression, $\mathrm{Var}_j[\mu_j]$."""
+    return prediction.epistemic

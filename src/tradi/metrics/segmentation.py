@@ -1,0 +1,61 @@
+"""Semantic segmentation: how well the classes of pixels are predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..extras import require
+from . import checks
+
+
+@dataclass(frozen=True, eq=False)
+class Confusion:
+    """Pixels counted by true class (row) and predicted class (column); counts of batches can be added."""
+
+    matrix: Tensor
+
+    @property
+    def iou(self) -> Tensor:
+        r"""Intersection over union of each class, $\frac{TP}{TP + FP + FN}$; NaN if it never occurs."""
+        hits = self.matrix.diagonal().double()
+        return hits / (self.matrix.sum(0) + self.matrix.sum(1) - hits)
+
+    @property
+    def mean_iou(self) -> float:
+        """Mean IoU over the classes that occur, as label or as prediction."""
+        self._check()
+        return float(self.iou.nanmean())
+
+    @property
+    def pixel_accuracy(self) -> float:
+        """Share of pixels whose class is right."""
+        self._check()
+        return float(self.matrix.diagonal().sum().double() / self.matrix.sum())
+
+    def _check(self) -> None:
+        if not self.matrix.any():
+            raise ValueError("no pixel was counted: every label was ignore_index")
+
+    def __add__(self, other: Confusion) -> Confusion:
+        return Confusion(self.matrix + other.matrix)
+
+
+def confusion(predicted: Tensor, labels: Tensor, classes: int, ignore_index: int = -1) -> Confusion:
+    """Count the pixels of a batch.
+
+    Args:
+        predicted: classes, any shape.
+        labels: classes of that shape, or `ignore_index` where the pixel does not count.
+        classes: how many there are.
+        ignore_index: the label of pixels that do not count; one of the classes, or any other integer.
+
+    """
+    checks.at_least_one(classes=classes)
+    checks.one_shape(predicted=predicted, labels=labels)
+    counted = labels != ignore_index
+    predicted, labels = predicted[counted], labels[counted]
+    checks.classes(classes, predicted=predicted, labels=labels)
+    functional = require("torchmetrics.functional.classification", "metrics")
+    return Confusion(functional.multiclass_confusion_matrix(predicted, labels, classes, validate_args=False))
