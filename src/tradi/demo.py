@@ -46,7 +46,7 @@ def run(out: Path, seed: int = 0) -> list[Part]:
 
 
 def classify(data: Digits, seed: int, epochs: int = 60, members: int = 20) -> Part:
-    """Eight digits are learnt; the other two come up in testing, and a good model notices."""
+    """Eight digits are learnt; other digits, and inverted images, come up in testing, and a good model notices."""
     torch.manual_seed(seed)
     model = mlp(64, [100, 100], data.classes, batchnorm=True)
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
@@ -60,23 +60,22 @@ def classify(data: Digits, seed: int, epochs: int = 60, members: int = 20) -> Pa
 
     posterior = tracker.posterior().choose_scale([data.validation], refresh=[data.train], seed=seed)
     ensemble = posterior.sample(members, seed=seed + 1).refresh([data.train])
-    model.eval()
-    with torch.no_grad():
-        inside = {
-            "Single network": Categorical(model(data.test[0])[None]),
-            "TRADI": Categorical(ensemble(data.test[0])),
-        }
-        ood = {"Single network": Categorical(model(data.ood)[None]), "TRADI": Categorical(ensemble(data.ood))}
-    curves, histograms = {}, {}
-    for name in inside:
-        correct = inside[name].labels == data.test[1]
-        everything = metrics.with_ood(inside[name].confidence, correct, ood[name].confidence)
-        curves[name] = metrics.accuracy_confidence(*everything)
-        confidence, is_ood = _joined(inside[name].confidence, ood[name].confidence)
-        histograms[name] = metrics.confidence_histogram(confidence, is_ood)
+    single = posterior.final()
+    images, labels = data.test
+    unknown = {"unknown digits": data.ood, "inverted images": x.max() + x.min() - images}
+    table, curves, histograms = {}, {}, {}
+    for name, network in (("Single network", single), ("TRADI", ensemble)):
+        inside = Categorical(network(images))
+        outside = {kind: Categorical(network(ood)) for kind, ood in unknown.items()}
+        table[name] = _classification(inside, outside, labels)
+        confidence = torch.cat([p.confidence for p in outside.values()])
+        curves[name] = metrics.accuracy_confidence(
+            *metrics.with_ood(inside.confidence, inside.labels == labels, confidence)
+        )
+        histograms[name] = metrics.confidence_histogram(*_joined(inside.confidence, confidence))
     return Part(
-        f"Digits: {len(data.test[1])} test images of {data.classes} known classes, {len(data.ood)} of unknown ones",
-        {name: _classification(inside[name], ood[name], data.test[1]) for name in inside},
+        f"Digits: {len(labels)} test images of {data.classes} classes, {len(data.ood)} of unknown digits, inverted images",
+        table,
         str(posterior.choice),
         {
             "digits-confidence": figures.confidence_histogram(histograms),
@@ -97,10 +96,8 @@ def regress(data: Toy, seed: int, members: int = 50) -> Part:
     TwoStage(mse_epochs=300, nll_epochs=100, patience=20).fit(model, optimizer, train, validation)
 
     posterior = tracker.posterior().choose_scale(validation, seed=seed)
-    with torch.no_grad():
-        mean, variance = model(data.grid)
     predictions = {
-        "Single network": GaussianMixture(mean[None], variance[None]),
+        "Single network": GaussianMixture(*posterior.final()(data.grid)),
         "TRADI": GaussianMixture(*posterior.sample(members, seed=seed + 1)(data.grid)),
         "Exact GP": GaussianMixture(*(part[None] for part in data.ideal())),
     }
@@ -118,18 +115,15 @@ def _joined(inside: Tensor, ood: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([inside, ood]), is_ood
 
 
-def _classification(inside: Categorical, ood: Categorical, labels: Tensor) -> dict[str, float]:
-    confidence = metrics.ood_metrics(*_joined(1 - inside.confidence, 1 - ood.confidence))
-    row = {
-        "accuracy %": 100 * metrics.accuracy(inside.probs, labels),
-        "NLL": -inside.log_prob(labels).mean().item(),
-        "OOD AUROC %": 100 * confidence.auroc,
-        "FPR95 %": 100 * confidence.fpr95,
-        "joint ECE": metrics.joint_ece(inside.confidence, inside.labels == labels, ood.confidence),
-    }
-    if len(inside.logits) > 1:
-        knowledge = metrics.ood_metrics(*_joined(inside.mutual_information, ood.mutual_information))
-        row["AUROC % by mutual information"] = 100 * knowledge.auroc
+def _classification(inside: Categorical, outside: dict[str, Categorical], labels: Tensor) -> dict[str, float]:
+    row = {"accuracy %": 100 * metrics.accuracy(inside.probs, labels), "NLL": -inside.log_prob(labels).mean().item()}
+    for kind, ood in outside.items():
+        by_confidence = metrics.ood_metrics(*_joined(1 - inside.confidence, 1 - ood.confidence))
+        row[f"{kind}: AUROC % by confidence"] = 100 * by_confidence.auroc
+        row[f"{kind}: FPR95 % by confidence"] = 100 * by_confidence.fpr95
+        if len(inside.logits) > 1:
+            by_information = metrics.ood_metrics(*_joined(inside.mutual_information, ood.mutual_information))
+            row[f"{kind}: AUROC % by mutual information"] = 100 * by_information.auroc
     return row
 
 

@@ -32,7 +32,7 @@ class ScaleChoice:
     Args:
         scale: the chosen one.
         nll: mean validation NLL of every scale tried; 0 is the mean network alone.
-        tolerance: accepted excess over the best NLL, in standard errors.
+        tolerance: accepted excess over the best NLL, in nats a sample.
         members: networks that each scale was judged by.
         passes: passes over the validation data (each with one over the refresh data, where there is any).
         seconds: wall-clock time of the search.
@@ -50,7 +50,7 @@ class ScaleChoice:
         return (
             f"scale {self.scale:g} with validation NLL {self.nll[self.scale]:.4f} "
             f"(best {self.nll[best]:.4f} at {best:g}, mean network {self.nll[0.0]:.4f}; "
-            f"tolerance {self.tolerance:g} standard errors, {self.members} members, "
+            f"tolerance {self.tolerance:g} nats, {self.members} members, "
             f"{self.passes} passes in {self.seconds:.1f} s)"
         )
 
@@ -99,33 +99,32 @@ def choose_scale(
     started = time.perf_counter()
     passes = 0
 
-    def evaluate(scale: float) -> Tensor:
+    def evaluate(scale: float) -> float:
         nonlocal passes
         size = members if scale else 1
         passes += size
         ensemble = posterior.rescaled(scale).sample(size, seed)
         if refresh is not None:
             ensemble.refresh(refresh)
-        total: Tensor | None = None
+        # log mean_j p_j(y) needs a running sum over members only: nothing of their outputs is kept.
+        total = torch.tensor(-math.inf)
         for i in range(size):
-            row = torch.cat([_per_value(log_prob, *pair) for pair in ensemble.outputs(i, validation, "validation")])
-            total = row if total is None else torch.logaddexp(total, row)
-        assert total is not None
-        return -(total - math.log(size)).reshape(len(total), -1).nanmean(1)
+            pairs = ensemble.outputs(i, validation, "validation")
+            total = torch.logaddexp(total, torch.cat([_per_value(log_prob, *pair) for pair in pairs]))
+        nll = math.log(size) - total.reshape(len(total), -1).nanmean(1).mean().item()
+        return nll if math.isfinite(nll) else math.inf
 
-    losses = search(evaluate, tolerance)
-    nll = {scale: _mean(loss) for scale, loss in losses.items()}
-    if not math.isfinite(min(nll.values())):
+    nll = search(evaluate, tolerance)
+    if min(nll.values()) == math.inf:
         raise ValueError("validation NLL is not finite at any scale: the mean network does not fit this data")
-    scale = largest_accepted(losses, tolerance)
-    return ScaleChoice(scale, nll, tolerance, members, passes, time.perf_counter() - started)
+    return ScaleChoice(largest_accepted(nll, tolerance), nll, tolerance, members, passes, time.perf_counter() - started)
 
 
-def search(evaluate: Callable[[float], Tensor], tolerance: float) -> dict[float, Tensor]:
-    """Per-sample losses of the scales that pin down the answer: coarse steps to bracket it, then halvings.
+def search(evaluate: Callable[[float], float], tolerance: float) -> dict[float, float]:
+    """Losses of the scales that pin down the largest accepted one: coarse steps to bracket it, then halvings.
 
     Args:
-        evaluate: per-sample losses at a scale.
+        evaluate: loss at a scale.
         tolerance: as in `largest_accepted`.
     """
     losses = {0.0: evaluate(0.0), 1.0: evaluate(1.0)}
@@ -145,27 +144,21 @@ def search(evaluate: Callable[[float], Tensor], tolerance: float) -> dict[float,
     return losses
 
 
-def largest_accepted(losses: dict[float, Tensor], tolerance: float) -> float:
-    """The largest scale whose mean loss exceeds the best one by at most `tolerance` standard errors of the best."""
-    best = min(losses.values(), key=_mean)
-    error = best.std().item() / math.sqrt(len(best)) if len(best) > 1 else 0.0
-    return max(scale for scale, loss in losses.items() if _mean(loss) <= _mean(best) + tolerance * error)
+def largest_accepted(losses: dict[float, float], tolerance: float) -> float:
+    """The largest scale whose loss exceeds the best one by at most `tolerance`."""
+    limit = min(losses.values()) + tolerance
+    return max(scale for scale, loss in losses.items() if loss <= limit)
 
 
-def _best(losses: dict[float, Tensor]) -> float:
-    return min(losses, key=lambda scale: _mean(losses[scale]))
+def _best(losses: dict[float, float]) -> float:
+    return min(losses, key=lambda scale: losses[scale])
 
 
-def _middle(losses: dict[float, Tensor], scale: float, direction: int) -> float | None:
+def _middle(losses: dict[float, float], scale: float, direction: int) -> float | None:
     """Geometric middle of a scale and its neighbour among those tried, if neither is 0 nor missing."""
     tried = sorted(losses)
     other = tried.index(scale) + direction
     return math.sqrt(scale * tried[other]) if scale > 0 and 0 < other < len(tried) else None
-
-
-def _mean(loss: Tensor) -> float:
-    mean = loss.mean().item()
-    return mean if math.isfinite(mean) else math.inf
 
 
 def _per_value(log_prob: LogLikelihood, output: Any, target: Any) -> Tensor:
