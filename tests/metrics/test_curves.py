@@ -135,6 +135,13 @@ def test_average_precision_weighs_classes_and_accuracy_samples() -> None:
     assert metrics.calibration_curve(confidence, correct, 10).accuracy[9] == pytest.approx(0.9)
 
 
+def test_predicted_classes_of_bytes() -> None:
+    confidence, correct = outcomes()
+    predicted = torch.arange(400) % 40
+    whole = metrics.ap_calibration(confidence, predicted, correct, 40)
+    assert metrics.ap_calibration(confidence, predicted.byte(), correct, 40).count.equal(whole.count)
+
+
 def test_confidence_histogram_agrees_with_numpy() -> None:
     confidence, is_ood = outcomes()
     found = metrics.confidence_histogram(confidence, is_ood, 25)

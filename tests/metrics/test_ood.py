@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -55,6 +56,12 @@ def test_agrees_with_scikit_learn(name: str, seed: int) -> None:
     score = ADVERSARIAL[name](score)
     is_ood = is_ood.view(score.shape)
     agree(metrics.ood_metrics(score, is_ood), reference(score, is_ood))
+
+
+def test_a_missing_torchmetrics_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchmetrics.functional.classification", None)
+    with pytest.raises(ImportError, match=r"pip install 'tradi\[metrics\]'"):
+        metrics.auroc(*sample(10, 0))
 
 
 def test_one_function_a_metric() -> None:

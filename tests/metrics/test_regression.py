@@ -127,6 +127,8 @@ def test_bad_arguments_are_named() -> None:
         metrics.gaussian_nll(y, y, y)
     with pytest.raises(ValueError, match="variance must be finite and positive, got nan"):
         metrics.gaussian_crps(y, ones * math.nan, y)
+    with pytest.raises(ValueError, match="variance must be finite and positive, got inf"):
+        metrics.gaussian_nll(y, ones * math.inf, y)
     with pytest.raises(ValueError, match="mean must not be empty"):
         metrics.rmse(y[:0], y[:0])
     with pytest.raises(ValueError, match=r"levels must be in \[0, 1\], got 95\.0"):

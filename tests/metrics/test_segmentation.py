@@ -59,6 +59,16 @@ def test_counts_beyond_float32_are_kept() -> None:
     assert many.pixel_accuracy == pytest.approx((2**26 + 1) / (2**26 + 2), rel=1e-15)
 
 
+def test_label_images_of_bytes() -> None:
+    predicted, labels = images(2)
+    labels[0] = 255
+    found = metrics.confusion(predicted.byte(), labels.byte(), 5, ignore_index=255)
+    assert found.matrix.equal(metrics.confusion(predicted[1:], labels[1:], 5).matrix)
+    with pytest.raises(ValueError, match=r"labels must be in \[0, 5\), got 255"):
+        metrics.confusion(predicted.byte(), labels.byte(), 5, ignore_index=-1)
+    assert metrics.confusion(labels.byte(), labels.byte(), 300).pixel_accuracy == 1
+
+
 def test_everything_ignored() -> None:
     found = metrics.confusion(torch.tensor([0, 1]), torch.tensor([-1, -1]), 2)
     with pytest.raises(ValueError, match="no pixel was counted"):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -137,6 +138,12 @@ def test_a_histogram_without_ood_samples() -> None:
     only = metrics.confidence_histogram(torch.rand(10), torch.zeros(10, dtype=torch.bool))
     (axes,) = figures.confidence_histogram({"TRADI": only}).axes
     assert max(axes.patches[1].get_data().values) == 0  # type: ignore[attr-defined]
+
+
+def test_a_missing_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"pip install 'tradi\[figures\]'"):
+        draw_bands(["TRADI"])
 
 
 def test_methods_beyond_the_palette_still_differ() -> None:

@@ -50,7 +50,7 @@ def classes(count: int, **tensors: Tensor) -> None:
     for name, tensor in tensors.items():
         if tensor.dtype == torch.bool or tensor.is_floating_point():
             raise TypeError(f"{name} must be integers, got {tensor.dtype}")
-        _all(name, tensor, (tensor >= 0) & (tensor < count), f"in [0, {count})")
+        _all(name, tensor, (tensor.long() >= 0) & (tensor.long() < count), f"in [0, {count})")
 
 
 def at_least_one(**numbers: int) -> None:

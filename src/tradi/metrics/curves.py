@@ -183,7 +183,7 @@ def ap_calibration(
     checks.classes(classes, predicted=predicted)
     _check_outcomes(confidence, correct)
     edges, index = _bin(confidence, bins)
-    cell = predicted.flatten() * bins + index
+    cell = predicted.flatten().long() * bins + index
     count, right = (_count(cells, classes * bins) for cells in (cell, cell[correct.flatten()]))
     return APCalibration(edges, count.view(classes, bins), right.view(classes, bins))
 

@@ -54,7 +54,8 @@ def confusion(predicted: Tensor, labels: Tensor, classes: int, ignore_index: int
     """
     checks.at_least_one(classes=classes)
     checks.one_shape(predicted=predicted, labels=labels)
-    counted = labels != ignore_index
+    # A comparison in uint8, the type of most label images, would take -1 for 255.
+    counted = labels.long() != ignore_index
     predicted, labels = predicted[counted], labels[counted]
     checks.classes(classes, predicted=predicted, labels=labels)
     functional = require("torchmetrics.functional.classification", "metrics")
