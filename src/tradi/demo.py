@@ -74,7 +74,7 @@ def classify(data: Digits, seed: int, epochs: int = 60, members: int = 20) -> Pa
         )
         histograms[name] = metrics.confidence_histogram(*_joined(inside.confidence, confidence))
     return Part(
-        f"Digits: {len(labels)} test images of {data.classes} classes, {len(data.ood)} of unknown digits, inverted images",
+        f"Digits: {len(labels)} test images of {data.classes} classes, {len(data.ood)} of unknown digits",
         table,
         str(posterior.choice),
         {
