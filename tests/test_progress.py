@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tradi.progress import track
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    return screen
+
+
+def test_items_pass_through_in_silence_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert list(track(range(5), "counting", 5)) == [0, 1, 2, 3, 4]
+    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
+
+
+def test_a_bar_inside_a_bar_is_silent_and_the_next_one_shows(terminal: Terminal) -> None:
+    for _ in track(range(2), "outer", 2):
+        assert list(track(range(3), "inner", 3)) == [0, 1, 2]
+    printed = terminal.getvalue()
+    assert "outer" in printed
+    assert "inner" not in printed
+    list(track(range(2), "after", 2))
+    assert "after" in terminal.getvalue()
+
+
+@pytest.mark.usefixtures("terminal")
+def test_without_rich_there_is_no_bar_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich.progress", None)
+    assert list(track("abc", "letters")) == ["a", "b", "c"]
+
+
+def test_an_error_in_the_middle_leaves_the_next_bar_working(terminal: Terminal) -> None:
+    def broken() -> Iterator[int]:
+        yield 1
+        raise OSError("disk")
+
+    with pytest.raises(OSError, match="disk"):
+        list(track(broken(), "broken", 2))
+    list(track(range(2), "healthy", 2))
+    assert "healthy" in terminal.getvalue()
