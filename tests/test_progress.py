@@ -14,21 +14,22 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    screen = Terminal()
+def replace_stderr(monkeypatch: pytest.MonkeyPatch, screen: io.StringIO) -> None:
+    # Called by the tests themselves: between a fixture and its test pytest puts its own standard error back.
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("TERM", "xterm")
-    return screen
 
 
 def test_items_pass_through_in_silence_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    screen = io.StringIO()
+    replace_stderr(monkeypatch, screen)
     assert list(track(range(5), "counting", 5)) == [0, 1, 2, 3, 4]
-    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
+    assert screen.getvalue() == ""
 
 
-def test_a_bar_inside_a_bar_is_silent_and_the_next_one_shows(terminal: Terminal) -> None:
+def test_a_bar_inside_a_bar_is_silent_and_the_next_one_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    replace_stderr(monkeypatch, terminal)
     for _ in track(range(2), "outer", 2):
         assert list(track(range(3), "inner", 3)) == [0, 1, 2]
     printed = terminal.getvalue()
@@ -38,13 +39,16 @@ def test_a_bar_inside_a_bar_is_silent_and_the_next_one_shows(terminal: Terminal)
     assert "after" in terminal.getvalue()
 
 
-@pytest.mark.usefixtures("terminal")
 def test_without_rich_there_is_no_bar_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_stderr(monkeypatch, Terminal())
     monkeypatch.setitem(sys.modules, "rich.progress", None)
     assert list(track("abc", "letters")) == ["a", "b", "c"]
 
 
-def test_an_error_in_the_middle_leaves_the_next_bar_working(terminal: Terminal) -> None:
+def test_an_error_in_the_middle_leaves_the_next_bar_working(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    replace_stderr(monkeypatch, terminal)
+
     def broken() -> Iterator[int]:
         yield 1
         raise OSError("disk")
