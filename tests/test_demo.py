@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ def test_the_demo_prints_its_tables_and_writes_its_figures(tmp_path: Path, capsy
     main(["demo", "--out", str(tmp_path / "new" / "folder")])
     printed = capsys.readouterr().out
     written = {path.name: path.read_bytes() for path in (tmp_path / "new" / "folder").iterdir()}
+    assert json.loads(written.pop("demo.json"))["versions"]["tradi"] == tradi.__version__
     assert written.keys() == FIGURES
     assert all(data.startswith(b"\x89PNG") for data in written.values())
     for expected in ("Single network", "TRADI", "Exact GP", "AUROC", "nats", "toy-band.png"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tradi import metrics
+from tradi import __version__, metrics
 from tradi.data import Digits, Toy, digits, toy
 from tradi.methods.tradi import TRADI
 from tradi.models import mlp
@@ -36,12 +37,18 @@ class Part:
 
 
 def run(out: Path, seed: int = 0) -> list[Part]:
-    """Train, compare the single network with TRADI, write the figures to `out`."""
+    """Train, compare the single network with TRADI, write the figures and the numbers (`demo.json`) to `out`."""
     parts = [classify(digits(seed=seed), seed), regress(toy(points=90, seed=seed), seed)]
     out.mkdir(parents=True, exist_ok=True)
     for part in parts:
         for name, figure in part.figures.items():
             figure.savefig(out / f"{name}.png")
+    record = {
+        "command": f"tradi demo --seed {seed}",
+        "versions": {"tradi": __version__, "torch": torch.__version__},
+        "tables": {part.title: part.table for part in parts},
+    }
+    (out / "demo.json").write_text(json.dumps(record, indent=2) + "\n")
     return parts
 
 
