@@ -52,13 +52,18 @@ def test_the_file_is_plain_tensors_and_json(tmp_path: Path) -> None:
     tracked().save(tmp_path / "p")
     with safe_open(tmp_path / "p", framework="pt") as file:
         assert file.metadata()["format"] == "tradi-posterior-1"
-        assert {"model/0.weight", "mean/0.weight", "variance/0.weight", "model/1.running_mean"} <= set(file.keys())
+        assert {"0/model/0.weight", "0/mean/0.weight", "0/variance/0.weight", "0/model/1.running_mean"} <= set(
+            file.keys()
+        )
 
 
 def test_a_posterior_of_another_architecture_is_an_error_that_lists_both_sides(tmp_path: Path) -> None:
     tracked().save(tmp_path / "p")
     other = nn.Sequential(nn.Linear(4, 9), nn.Linear(9, 3))
-    with pytest.raises(ValueError, match=r"only in the file.*4\.weight.*only in the model.*1\.bias|0\.weight"):
+    with pytest.raises(
+        ValueError,
+        match=r"the file is of another architecture: only in it.*4\.weight.*only in the model.*1\.bias|0\.weight",
+    ):
         tradi.load_posterior(tmp_path / "p", other)
     save_file({"x": torch.zeros(1)}, tmp_path / "q")
     with pytest.raises(ValueError, match="not a posterior"):

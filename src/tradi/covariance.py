@@ -25,6 +25,7 @@ class Layer:
         mean: tracked means, by parameter name.
         variance: tracked variances, by parameter name; may be negative under the paper's equations.
         covariance: joint covariance matrices, by the names of the parameters they are of, in order.
+        deviations: (rank, ...) columns of a low-rank covariance, by parameter name.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Layer:
     mean: dict[str, Tensor]
     variance: dict[str, Tensor]
     covariance: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
+    deviations: dict[str, Tensor] = field(default_factory=dict)
 
     @cached_property
     def spread(self) -> float:
@@ -55,6 +57,26 @@ class Layer:
             values, vectors = torch.linalg.eigh(matrix.double())
             roots[names] = (vectors * values.clamp_min(0).sqrt() @ vectors.T).to(matrix.dtype)
         return roots
+
+
+def by_layer(
+    weights: dict[str, Tensor],
+    mean: dict[str, Tensor],
+    variance: dict[str, Tensor],
+    covariance: dict[tuple[str, ...], Tensor] | None = None,
+    deviations: dict[str, Tensor] | None = None,
+) -> list[Layer]:
+    """What was tracked, sorted into layers: the weights that a module owns share the first part of their names."""
+    layers: dict[str, Layer] = {}
+    for name in mean:
+        module = name.rpartition(".")[0]
+        layer = layers.setdefault(module, Layer(module, {}, {}, {}))
+        layer.weights[name], layer.mean[name], layer.variance[name] = weights[name], mean[name], variance[name]
+        if deviations:
+            layer.deviations[name] = deviations[name]
+    for names, matrix in (covariance or {}).items():
+        layers[names[0].rpartition(".")[0]].covariance[names] = matrix
+    return list(layers.values())
 
 
 class Covariance(ABC):
@@ -207,9 +229,7 @@ def _std(layer: Layer, name: str, shrinkage: float) -> Tensor:
 
 def covariance_from_options(name: str, options: dict[str, float]) -> Covariance:
     """The covariance object that `options()` described."""
-    kinds: dict[str, type[Covariance]] = {
-        kind.__name__: kind for kind in (FourierFeatures, Independent, FullCovariance)
-    }
+    kinds = {kind.__name__: kind for kind in Covariance.__subclasses__()}
     if name not in kinds:
         raise ValueError(f"unknown covariance {name!r}: this version of tradi knows {sorted(kinds)}")
     return kinds[name](**options)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterable
 from os import PathLike
 from typing import Any
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
-from tradi.covariance import Covariance, Layer, covariance_from_options
+from tradi.covariance import Covariance, Layer, by_layer, covariance_from_options
 from tradi.ensemble import Ensemble, State
 from tradi.scale import LogLikelihood, ScaleChoice, choose_scale, log_likelihood
-from tradi.weights import unwrap
-
-FORMAT = "tradi-posterior-1"
+from tradi.storage import Packed, fill, model_tensors, read, write
+from tradi.weights import copied
 
 
 class Posterior:
@@ -76,7 +72,16 @@ class Posterior:
 
         Where the network has BatchNorm, call `refresh(training data)` on what you get before predicting.
         """
-        return Ensemble(copy.deepcopy(self.model), lambda i: self._place(self.noise(i, seed)), members)
+        return Ensemble(copy.deepcopy(self.model), lambda i: self.draw(i, seed), members)
+
+    def draw(self, member: int, seed: int = 0) -> State:
+        """The weights of one member by parameter name."""
+        noise = self.noise(member, seed)
+        return {
+            name: torch.add(mean, noise[name], alpha=self.scale).to(layer.weights[name].dtype)
+            for layer in self._layers
+            for name, mean in layer.mean.items()
+        }
 
     def final(self) -> Ensemble:
         """The network as training left it, as an ensemble of one: what everything is compared with."""
@@ -123,78 +128,38 @@ class Posterior:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write tensors and JSON metadata to a safetensors file."""
-        tensors = {f"model/{name}": tensor for name, tensor in _model_tensors(self.model).items()}
-        tensors |= {f"mean/{name}": tensor for name, tensor in self.mean.items()}
-        tensors |= {f"variance/{name}": tensor for name, tensor in self.variance.items()}
+        write(path, [self.packed()])
+
+    def packed(self) -> Packed:
+        """What a file needs to know."""
         joint = {names: matrix for layer in self._layers for names, matrix in layer.covariance.items()}
-        tensors |= {f"covariance/{i}": matrix for i, matrix in enumerate(joint.values())}
+        tensors = {
+            "model": model_tensors(self.model),
+            "mean": self.mean,
+            "variance": self.variance,
+            "covariance": {str(i): matrix for i, matrix in enumerate(joint.values())},
+            "deviations": {name: value for layer in self._layers for name, value in layer.deviations.items()},
+        }
         about = {
             "covariance": type(self.covariance).__name__,
             "options": self.covariance.options(),
             "scale": self.scale,
-            "layers": {layer.name: list(layer.mean) for layer in self._layers},
             "joint": list(joint),
         }
-        metadata = {"format": FORMAT, "posterior": json.dumps(about)}
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
+        return tensors, about
 
-    def _place(self, noise: State) -> State:
-        return {
-            name: torch.add(mean, noise[name], alpha=self.scale).to(layer.weights[name].dtype)
-            for layer in self._layers
-            for name, mean in layer.mean.items()
-        }
+    @classmethod
+    def unpacked(cls, packed: Packed, model: nn.Module) -> Posterior:
+        """The posterior that `packed` was made of; the model, of the same architecture, becomes its own."""
+        tensors, about = packed
+        fill(model, tensors["model"])
+        joint = {tuple(names): tensors["covariance"][str(i)] for i, names in enumerate(about["joint"])}
+        final = {name: parameter.detach() for name, parameter in model.named_parameters()}
+        layers = by_layer(final, tensors["mean"], tensors["variance"], joint, tensors["deviations"])
+        return cls(model, layers, covariance_from_options(about["covariance"], about["options"]), about["scale"])
 
 
 def load_posterior(path: str | PathLike[str], model: nn.Module) -> Posterior:
     """Read a saved posterior; the model gives the architecture, and its own weights stay as they are."""
-    model = copy.deepcopy(unwrap(model))
-    device = next(iter(model.parameters())).device
-    with safe_open(path, framework="pt", device=str(device)) as file:
-        metadata = file.metadata() or {}
-        if metadata.get("format") != FORMAT:
-            raise ValueError(f"{path} is not a posterior that this version of tradi wrote ({FORMAT})")
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    about = json.loads(metadata["posterior"])
-    _fill(model, _part(tensors, "model"))
-    parameters = {name: p.detach() for name, p in model.named_parameters()}
-    means, variances = _part(tensors, "mean"), _part(tensors, "variance")
-    joint = {tuple(names): tensors[f"covariance/{i}"] for i, names in enumerate(about["joint"])}
-    layers = [
-        Layer(
-            layer,
-            {name: parameters[name] for name in names},
-            {name: means[name] for name in names},
-            {name: variances[name] for name in names},
-            {block: matrix for block, matrix in joint.items() if block[0] in names},
-        )
-        for layer, names in about["layers"].items()
-    ]
-    covariance = covariance_from_options(about["covariance"], about["options"])
-    return Posterior(model, layers, covariance, about["scale"])
-
-
-def _model_tensors(model: nn.Module) -> State:
-    """Parameters, tied ones once, and persistent buffers."""
-    buffers = {name: tensor for name, tensor in model.named_buffers() if name in model.state_dict()}
-    return {name: p.detach() for name, p in model.named_parameters()} | buffers
-
-
-def _part(tensors: dict[str, Tensor], kind: str) -> State:
-    return {name.partition("/")[2]: tensor for name, tensor in tensors.items() if name.startswith(f"{kind}/")}
-
-
-def _fill(model: nn.Module, saved: State) -> None:
-    own = _model_tensors(model)
-    missing, unknown = sorted(own.keys() - saved.keys()), sorted(saved.keys() - own.keys())
-    shapes = {
-        n: (tuple(saved[n].shape), tuple(t.shape)) for n, t in own.items() if n in saved and saved[n].shape != t.shape
-    }
-    if missing or unknown or shapes:
-        raise ValueError(
-            "the posterior is of another architecture: "
-            f"only in the file {unknown}, only in the model {missing}, shapes (file, model) that differ {shapes}"
-        )
-    with torch.no_grad():
-        for name, tensor in own.items():
-            tensor.copy_(saved[name])
+    (packed,) = read(path, model)
+    return Posterior.unpacked(packed, copied(model))

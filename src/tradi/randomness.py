@@ -12,6 +12,11 @@ from torch import Tensor
 BLOCK = 1 << 16  # numbers drawn from one counter of the generator; part of what a seed means, so never change it
 
 
+def key(*parts: int | str) -> int:
+    """128 bits that stand for the parts and nothing else."""
+    return int.from_bytes(blake2b("/".join(map(str, parts)).encode(), digest_size=16).digest(), "little")
+
+
 @dataclass(frozen=True)
 class Stream:
     """An endless sequence of float32 numbers, a function of (seed, member, name) and the index alone.
@@ -32,12 +37,11 @@ class Stream:
         return self._draw("uniform", start, stop)
 
     def _draw(self, kind: str, start: int, stop: int) -> Tensor:
-        key = f"{self.seed}/{self.member}/{self.name}/{kind}".encode()
-        digest = int.from_bytes(blake2b(key, digest_size=16).digest(), "little")
+        philox = key(self.seed, self.member, self.name, kind)
         pieces = []
         for block in range(start // BLOCK, -(-stop // BLOCK)):
             first = block * BLOCK
-            generator = np.random.Generator(np.random.Philox(key=digest, counter=block << 128))
+            generator = np.random.Generator(np.random.Philox(key=philox, counter=block << 128))
             size = min(stop - first, BLOCK)
             numbers = (
                 generator.standard_normal(size, dtype=np.float32)

@@ -93,6 +93,8 @@ def choose_scale(
         raise ValueError(f"members must be at least 1, got {members}")
     if not 0 <= tolerance < math.inf:
         raise ValueError(f"tolerance must be finite and not negative, got {tolerance}")
+    if not posterior.mean:
+        raise ValueError("this posterior has no noise to scale: nothing was tracked")
     check_reiterable(validation, "validation")
     if refresh is None and running_layers(posterior.model):
         raise ValueError("the network has BatchNorm: pass refresh=, training data to recompute its statistics on")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -66,6 +67,14 @@ def unwrap(model: nn.Module) -> nn.Module:
             model = model._orig_mod  # type: ignore[assignment]
         else:
             return model
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A copy of the user's own module, or an error that says why there can be none."""
+    try:
+        return copy.deepcopy(unwrap(model))
+    except Exception as error:
+        raise RuntimeError(f"the model cannot be copied, and members need a copy of it: {error}") from error
 
 
 def named_weights(model: nn.Module) -> dict[str, Weight]:

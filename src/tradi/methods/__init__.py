@@ -1,5 +1,10 @@
-"""Every way to an ensemble, siblings: one file a method, all giving the same `Ensemble`."""
+"""Every way to an ensemble, siblings: one file a method, all ending in `sample(members, seed) -> Ensemble`."""
 
+from tradi.methods.deep_ensemble import DeepEnsemble
+from tradi.methods.gaussian_perturbation import GaussianPerturbation
+from tradi.methods.maximum_probability import MaximumProbability
+from tradi.methods.mc_dropout import MCDropout
+from tradi.methods.swag import SWAG
 from tradi.methods.tradi import TRADI
 
-__all__ = ["TRADI"]
+__all__ = ["SWAG", "TRADI", "DeepEnsemble", "GaussianPerturbation", "MCDropout", "MaximumProbability"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tradi.covariance import Covariance, FourierFeatures, Layer
+from tradi.covariance import Covariance, FourierFeatures, by_layer
 from tradi.kalman import Kalman, Rate, State
 from tradi.posterior import Posterior
 from tradi.tracking import UNSEEN, Move, Tracker
-from tradi.weights import Select, Weight, except_normalisation, flat
+from tradi.weights import Select, Weight, copied, except_normalisation, flat
 
 
 @dataclass(eq=False)
@@ -98,22 +97,18 @@ class TRADI(Tracker):
         """A frozen snapshot of what was tracked so far; training may go on and changes nothing in it."""
         if not self.steps:
             raise RuntimeError(UNSEEN)
-        try:
-            model = copy.deepcopy(self.model)
-        except Exception as error:
-            raise RuntimeError(f"the model cannot be copied, and members need a copy of it: {error}") from error
-        layers: dict[str, Layer] = {}
-        final = dict(model.named_parameters())
+        model = copied(self.model)
+        final = {name: parameter.detach() for name, parameter in model.named_parameters()}
+        mean: dict[str, Tensor] = {}
+        variance: dict[str, Tensor] = {}
+        covariance = {}
         for block in dict.fromkeys(self._blocks.values()):
-            weights, state = block.weights, block.state
-            layer = layers.setdefault(weights[0].layer, Layer(weights[0].layer, {}, {}, {}))
-            joint = state.second.ndim == 2
-            layer.weights |= {weight.name: final[weight.name].detach() for weight in weights}
-            layer.mean |= block.by_name(state.mean)
-            layer.variance |= block.by_name(state.second.diagonal() if joint else state.second)
-            if joint:
-                layer.covariance[tuple(weight.name for weight in weights)] = state.second.clone()
-        return Posterior(model, list(layers.values()), self.covariance)
+            second = block.state.second
+            mean |= block.by_name(block.state.mean)
+            variance |= block.by_name(second.diagonal() if self.covariance.joint else second)
+            if self.covariance.joint:
+                covariance[tuple(weight.name for weight in block.weights)] = second.clone()
+        return Posterior(model, by_layer(final, mean, variance, covariance), self.covariance)
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and numbers only, by parameter name: what a restarted run needs to go on bit for bit."""

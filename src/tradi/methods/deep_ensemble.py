@@ -1,0 +1,109 @@
+"""Deep Ensembles (Lakshminarayanan et al., 2017), of networks or of tracked runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from tradi.ensemble import Ensemble
+from tradi.extras import require
+from tradi.methods.maximum_probability import MaximumProbability
+from tradi.posterior import Posterior, load_posterior
+from tradi.progress import track
+from tradi.storage import check_same_architecture, model_tensors, read, write
+from tradi.weights import copied
+
+Run = nn.Module | Posterior
+Fit = Callable[[nn.Module], Posterior | None]
+
+
+class DeepEnsemble:
+    """Several training runs of one architecture from different starts.
+
+    Of plain networks, each run is one member. Of posteriors ("multi-TRADI"), member i is drawn from run i modulo their
+    number, so that any number of members can be had.
+
+    Args:
+        runs: trained networks, which are copied, or posteriors.
+    """
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        if not runs:
+            raise ValueError("a deep ensemble needs at least one run")
+        self.runs = [run if isinstance(run, Posterior) else MaximumProbability(run) for run in runs]
+        shapes = [{n: t.shape for n, t in model_tensors(run.model).items()} for run in self.runs]
+        for number, theirs in enumerate(shapes):
+            check_same_architecture(theirs, shapes[0], f"run {number}")
+
+    def sample(self, members: int | None = None, seed: int = 0) -> Ensemble:
+        """An ensemble of the runs' networks; by default one a run."""
+        members = len(self.runs) if members is None else members
+        if members > len(self.runs) and not all(run.mean for run in self.runs):
+            raise ValueError(
+                f"{members} members of {len(self.runs)} runs: a plain network is one member: train more, or track them"
+            )
+
+        def draw(i: int) -> dict[str, Tensor]:
+            run = self.runs[i % len(self.runs)]
+            return model_tensors(run.model) | run.draw(i, seed)
+
+        return Ensemble(copied(self.runs[0].model), draw, members)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write all runs to one safetensors file."""
+        write(path, [run.packed() for run in self.runs])
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], model: nn.Module) -> DeepEnsemble:
+        """Read saved runs; the model gives the architecture."""
+        return cls([Posterior.unpacked(packed, copied(model)) for packed in read(path, model)])
+
+    @classmethod
+    def train(
+        cls,
+        make_model: Callable[[], nn.Module],
+        fit: Fit,
+        seeds: Sequence[int] = range(5),
+        *,
+        folder: str | PathLike[str] | None = None,
+        workers: int = 1,
+    ) -> DeepEnsemble:
+        """Train one run a seed.
+
+        Args:
+            make_model: a fresh network; called under the run's seed.
+            fit: trains the network it is given; may return a posterior of the run, to be kept in place of the network.
+            seeds: of the runs, set before `make_model` is called.
+            folder: where each finished run is kept; runs found there are read and not trained again.
+            workers: processes to train in (needs `tradi[parallel]` when more than 1).
+        """
+        if len(set(seeds)) != len(seeds):
+            raise ValueError(f"seeds must differ, or runs would be copies of each other, got {list(seeds)}")
+        place = None if folder is None else Path(folder)
+        if place is not None:
+            place.mkdir(parents=True, exist_ok=True)
+        jobs = [(make_model, fit, seed, place and place / f"run-{seed}.safetensors") for seed in seeds]
+        if workers == 1:
+            return cls([_run(*job) for job in track(jobs, "training an ensemble", len(jobs))])
+        joblib = require("joblib", "parallel")
+        parallel = joblib.Parallel(n_jobs=workers, return_as="generator")
+        runs = parallel(joblib.delayed(_run)(*job) for job in jobs)
+        return cls(list(track(runs, "training an ensemble", len(jobs))))
+
+
+def _run(make_model: Callable[[], nn.Module], fit: Fit, seed: int, file: Path | None) -> Posterior:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = make_model()
+        if file is not None and file.exists():
+            return load_posterior(file, model)
+        run = fit(model) or MaximumProbability(model)
+        if file is not None:
+            partial = file.with_suffix(".partial")
+            run.save(partial)
+            partial.replace(file)  # a crash while writing leaves no half a file under the name that resuming trusts
+        return run

@@ -1,0 +1,37 @@
+"""Gaussian perturbation: the trained weights plus white noise, the paper's second baseline (section 4.4)."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from tradi.covariance import Independent, by_layer
+from tradi.posterior import Posterior
+from tradi.weights import Select, as_predicate, check_trackable, copied, named_weights
+
+
+class GaussianPerturbation(Posterior):
+    r"""Networks from around the trained one: $\tilde\omega = \omega + \mathcal N(0, s^2)$.
+
+    The standard deviation is the posterior's scale, so `choose_scale(validation, tolerance=0)` chooses it. It is
+    brittle: twice the best value can ruin a network.
+
+    Args:
+        model: the trained network; it is copied.
+        std: s.
+        select: which weights; all trainable ones by default.
+    """
+
+    def __init__(self, model: nn.Module, std: float = 0.01, select: Select = "*") -> None:
+        own, selected = copied(model), as_predicate(select)
+        weights = [
+            weight for weight in named_weights(own).values() if weight.parameter.requires_grad and selected(weight)
+        ]
+        if not weights:
+            raise ValueError("select= leaves no trainable weight to perturb")
+        for weight in weights:
+            check_trackable(weight)
+        final = {weight.name: weight.parameter.detach() for weight in weights}
+        mean = {name: w.to(torch.promote_types(w.dtype, torch.float32), copy=True) for name, w in final.items()}
+        unit = {name: torch.ones_like(value) for name, value in mean.items()}
+        super().__init__(own, by_layer(final, mean, unit), Independent(), std)

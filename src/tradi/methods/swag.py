@@ -1,0 +1,167 @@
+"""SWAG (Maddox et al., 2019): a Gaussian fitted to weights collected along the end of training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from tradi.covariance import Covariance, Independent, Layer, by_layer
+from tradi.posterior import Posterior
+from tradi.randomness import Stream
+from tradi.tracking import UNSEEN, Move, Tracker
+from tradi.weights import Select, copied, flat
+
+
+@dataclass(frozen=True)
+class LowRank(Covariance):
+    r"""Half the variance on the diagonal, half in the plane of the last K deviations.
+
+    $$ \tilde\omega = \bar\omega + \frac{1}{\sqrt 2} \sigma \odot z_1 + \frac{1}{\sqrt{2 (K - 1)}} D z_2, \quad
+       z_1 \sim \mathcal N(0, I), \; z_2 \sim \mathcal N(0, I_K) $$
+
+    z_2 is one vector for the whole network, unlike the noise of the other covariances.
+    """
+
+    def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
+        noise = {}
+        for name, variance in layer.variance.items():
+            D = layer.deviations[name]
+            z1 = Stream(seed, member, name).normal(0, variance.numel()).view(variance.shape).to(variance)
+            z2 = Stream(seed, member, "deviations").normal(0, len(D)).to(D)
+            low_rank = torch.tensordot(z2, D, 1) / math.sqrt(2 * (len(D) - 1))
+            noise[name] = z1 * (variance / 2).sqrt() + low_rank
+        return noise
+
+
+@dataclass(eq=False)
+class Collected:
+    """Mean, sum of squared deviations and the last deviations of one parameter, flat, over `count` collections."""
+
+    mean: Tensor
+    square: Tensor
+    deviations: list[Tensor]
+    count: int = 0
+
+    def add(self, weight: Tensor, rank: int) -> None:
+        """Welford's update; a deviation is from the mean at its time, as published."""
+        self.count += 1
+        before = weight - self.mean
+        self.mean.add_(before / self.count)
+        deviation = weight - self.mean
+        self.square.addcmul_(before, deviation)
+        if rank:
+            self.deviations = [*self.deviations[1 - rank :], deviation]
+
+
+class SWAG(Tracker):
+    """Attach, train with a high constant learning rate towards the end, then take the `posterior()`.
+
+    `posterior().rescaled(0)` is SWA, the mean alone; `rank=0` is the diagonal Gaussian.
+
+    Args:
+        model: any module; it is never modified.
+        optimizer: any torch optimizer, or several that share the model.
+        every: collect after every so many optimizer steps; `len(loader)` collects once an epoch.
+        start: optimizer steps before the first collection is counted towards.
+        rank: K, number of deviations kept; 0 for the diagonal alone.
+        select: which weights, all trainable ones by default.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer | Sequence[Optimizer],
+        *,
+        every: int,
+        start: int = 0,
+        rank: int = 20,
+        select: Select = "*",
+    ) -> None:
+        if every < 1:
+            raise ValueError(f"every must be at least 1 step, got {every}")
+        if start < 0:
+            raise ValueError(f"start must not be negative, got {start}")
+        if rank < 0 or rank == 1:
+            raise ValueError(f"rank must be 0 (diagonal) or at least 2, got {rank}")
+        self.every, self.start, self.rank = every, start, rank
+        self._collected: dict[str, Collected] = {}
+        super().__init__(model, optimizer, select)
+
+    def observe(self, moves: list[Move]) -> None:
+        del moves
+        if self.steps > self.start and (self.steps - self.start) % self.every == 0:
+            self.collect()
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """Take the weights as they are now into account."""
+        for weight in self.tracked:
+            row = flat(weight.parameter)
+            row = row.to(torch.promote_types(row.dtype, torch.float32))
+            if weight.name not in self._collected:
+                self._collected[weight.name] = Collected(torch.zeros_like(row), torch.zeros_like(row), [])
+            self._collected[weight.name].add(row, self.rank)
+
+    def posterior(self) -> Posterior:
+        """A frozen snapshot of what was collected so far."""
+        if not self.steps:
+            raise RuntimeError(UNSEEN)
+        collections = max((c.count for c in self._collected.values()), default=0)
+        if collections < 2:
+            raise RuntimeError(
+                f"{collections} collection(s) in {self.steps} steps, and SWAG needs 2: train longer, or lower "
+                f"start = {self.start} or every = {self.every}"
+            )
+        model = copied(self.model)
+        final = {name: parameter.detach() for name, parameter in model.named_parameters()}
+        shape = {name: final[name].shape for name in self._collected}
+        mean = {name: c.mean.clone().view(shape[name]) for name, c in self._collected.items()}
+        variance = {name: (c.square / c.count).view(shape[name]) for name, c in self._collected.items()}
+        columns = min(self.rank, collections)
+        deviations = {name: _columns(c, columns).view(-1, *shape[name]) for name, c in self._collected.items()}
+        if not self.rank:
+            return Posterior(model, by_layer(final, mean, variance), Independent())
+        return Posterior(model, by_layer(final, mean, variance, deviations=deviations), LowRank())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and numbers only, by parameter name."""
+        return {
+            "steps": self.steps,
+            "weights": {
+                name: {
+                    "mean": c.mean.clone(),
+                    "square": c.square.clone(),
+                    "deviations": _columns(c, len(c.deviations)),
+                    "count": c.count,
+                }
+                for name, c in self._collected.items()
+            },
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved `state_dict()`."""
+        own = {weight.name: weight.parameter for weight in self.tracked}
+        theirs = {name: saved["mean"].numel() for name, saved in state["weights"].items()}
+        if any(name not in own or own[name].numel() != size for name, size in theirs.items()):
+            ours = {name: parameter.numel() for name, parameter in own.items()}
+            raise ValueError(
+                f"the checkpoint does not fit: it holds weights of sizes {theirs}, the tracker follows {ours}"
+            )
+        self.steps = state["steps"]
+        self._collected = {}
+        for name, saved in state["weights"].items():
+            mean, square, rows = (saved[p].to(own[name].device, copy=True) for p in ("mean", "square", "deviations"))
+            self._collected[name] = Collected(mean, square, list(rows), saved["count"])
+
+
+def _columns(collected: Collected, columns: int) -> Tensor:
+    """The last deviations, (columns, weights); a weight that joined late did not deviate before."""
+    missing = [torch.zeros_like(collected.mean)] * (columns - len(collected.deviations))
+    rows = [*missing, *collected.deviations]
+    return torch.stack(rows) if rows else collected.mean.new_zeros(0, len(collected.mean))

@@ -1,0 +1,142 @@
+"""What every method promises, tested for all of them in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+import torch
+from torch import nn
+
+import tradi
+from tests.training import network, problem, same, snapshot, train
+from tradi.methods import SWAG, TRADI, DeepEnsemble, GaussianPerturbation, MaximumProbability, MCDropout
+
+X = problem()[0][0]
+
+
+class Sampled(Protocol):
+    def sample(self, members: int, seed: int = 0) -> tradi.Ensemble: ...
+    def save(self, path: Path) -> None: ...
+
+
+def trained(seed: int = 0) -> Any:
+    model = network(seed)
+    train(model, torch.optim.SGD(model.parameters(), 0.1))
+    return model
+
+
+def tracked(method: Callable[..., Any], seed: int = 0, **options: Any) -> Any:
+    model = network(seed)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    tracker = method(model, optimizer, **options)
+    train(model, optimizer)
+    return model, tracker.posterior()
+
+
+def load(path: Path) -> tradi.Posterior:
+    return tradi.load_posterior(path, network(9))
+
+
+# name -> (the live model and the method on it, how to read a saved one, whether the members differ)
+METHODS: dict[str, tuple[Callable[[], tuple[nn.Module, Sampled]], Callable[[Path], Sampled], bool]] = {
+    "TRADI": (lambda: tracked(TRADI), load, True),
+    "SWAG": (lambda: tracked(SWAG, every=2, rank=4), load, True),
+    "SWAG diagonal": (lambda: tracked(SWAG, every=2, rank=0), load, True),
+    "GaussianPerturbation": (lambda: (m := trained(), GaussianPerturbation(m, 0.1)), load, True),
+    "MCDropout": (lambda: (m := trained(), MCDropout(m)), lambda path: MCDropout(load(path).model), True),
+    "MaximumProbability": (lambda: (m := trained(), MaximumProbability(m)), load, False),
+    "DeepEnsemble": (
+        lambda: (m := trained(), DeepEnsemble([m, *(trained(seed) for seed in range(1, 6))])),
+        lambda path: DeepEnsemble.load(path, network(9)),
+        True,
+    ),
+    "multi-TRADI": (
+        lambda: (tracked(TRADI)[0], DeepEnsemble([tracked(TRADI, seed)[1] for seed in range(2)])),
+        lambda path: DeepEnsemble.load(path, network(9)),
+        True,
+    ),
+}
+every_method = pytest.mark.parametrize("name", METHODS)
+
+
+def made(name: str) -> Sampled:
+    return METHODS[name][0]()[1]
+
+
+@every_method
+def test_outputs_are_members_by_batch(name: str) -> None:
+    outputs = made(name).sample(4)(X)
+    assert outputs.shape == (4, 16, 3)
+    assert outputs.isfinite().all()
+    differ = [not torch.equal(outputs[0], outputs[i]) for i in range(1, 4)]
+    assert differ == [METHODS[name][2]] * 3
+
+
+@every_method
+def test_a_seed_is_one_ensemble_and_a_small_sample_a_prefix_of_a_larger_one(name: str) -> None:
+    method = made(name)
+    many = method.sample(6, seed=3)(X)
+    torch.manual_seed(77)  # no global state has a say
+    assert torch.equal(method.sample(4, seed=3)(X), many[:4])
+    if name not in ("MaximumProbability", "DeepEnsemble"):  # those two have nothing random left
+        assert not torch.equal(method.sample(6, seed=4)(X), many)
+
+
+@every_method
+def test_sampling_does_not_disturb_the_global_random_numbers(name: str) -> None:
+    method = made(name)
+    torch.manual_seed(5)
+    expected = torch.randn(3)
+    torch.manual_seed(5)
+    method.sample(2).refresh(problem())(X)
+    assert torch.equal(torch.randn(3), expected)
+
+
+@every_method
+def test_the_live_model_is_untouched(name: str) -> None:
+    model, method = METHODS[name][0]()
+    before, hooks = snapshot(model), [len(m._forward_hooks) for m in model.modules()]
+    ensemble = method.sample(3).refresh(problem())
+    ensemble(X)
+    ensemble.predict(problem())
+    ensemble[0](X)
+    assert same(before, snapshot(model))
+    assert model.training
+    assert hooks == [len(m._forward_hooks) for m in model.modules()]
+
+
+@every_method
+def test_a_member_agrees_with_its_ensemble_before_and_after_refresh(name: str) -> None:
+    ensemble = made(name).sample(3)
+    for _ in range(2):
+        outputs = ensemble(X)
+        for i in range(3):
+            torch.testing.assert_close(ensemble[i](X), outputs[i])
+        ensemble.refresh(problem())
+
+
+@every_method
+def test_refresh_changes_batchnorm_statistics_and_nothing_else(name: str) -> None:
+    ensemble = made(name).sample(2)
+    before = [snapshot(member) for member in ensemble]
+    ensemble.refresh(problem())
+    for old, member in zip(before, ensemble, strict=True):
+        changed = {key for key, value in snapshot(member).items() if not torch.equal(value, old[key])}
+        assert changed == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
+
+
+@every_method
+def test_members_are_the_same_after_saving_and_loading(name: str, tmp_path: Path) -> None:
+    method = made(name)
+    method.save(tmp_path / "file")
+    loaded = METHODS[name][1](tmp_path / "file")
+    assert torch.equal(loaded.sample(3, seed=2)(X), method.sample(3, seed=2)(X))
+
+
+@every_method
+def test_no_members_is_an_error(name: str) -> None:
+    with pytest.raises(ValueError, match="at least 1 member, got 0"):
+        made(name).sample(0)

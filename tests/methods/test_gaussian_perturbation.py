@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.training import network, problem, train
+from tradi.methods import GaussianPerturbation, MaximumProbability
+
+
+def test_noise_is_white_with_the_given_deviation() -> None:
+    model = nn.Linear(100, 100)
+    members: Any = list(GaussianPerturbation(model, 0.05).sample(20))
+    noise = torch.stack([member.weight - model.weight for member in members]).detach()
+    # 200,000 numbers: the standard error of their standard deviation is 0.16%
+    assert abs(noise.std().item() / 0.05 - 1) < 0.01
+    assert abs(noise.mean().item()) < 0.0006
+
+
+def test_all_trainable_weights_are_perturbed_unless_told_otherwise() -> None:
+    model = network()
+    model[0].requires_grad_(False)
+    assert list(GaussianPerturbation(model).mean) == ["1.weight", "1.bias", "4.weight", "4.bias"]
+    assert list(GaussianPerturbation(model, select=nn.Linear).mean) == ["4.weight", "4.bias"]
+    with pytest.raises(ValueError, match="no trainable weight"):
+        GaussianPerturbation(model, select="0")
+
+
+def test_the_deviation_can_be_chosen_on_validation_data() -> None:
+    model = network()
+    train(model, torch.optim.SGD(model.parameters(), 0.1), 40)
+    method = GaussianPerturbation(model)
+    chosen = method.choose_scale(problem(seed=1), refresh=problem(), tolerance=0)
+    assert chosen.choice is not None
+    assert chosen.choice.nll[chosen.scale] == min(chosen.choice.nll.values())
+    with pytest.raises(ValueError, match="scale must be finite and not negative"):
+        GaussianPerturbation(model, -0.1)
+
+
+def test_a_single_network_has_no_noise_to_scale() -> None:
+    with pytest.raises(ValueError, match="no noise to scale"):
+        MaximumProbability(network()).choose_scale(problem(), refresh=problem())

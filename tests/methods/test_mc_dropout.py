@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tests.training import network
+from tradi.methods import MCDropout
+
+
+def test_masks_drop_the_right_share_and_rescale_the_rest() -> None:
+    outputs = MCDropout(nn.Sequential(nn.Identity(), nn.Dropout(0.3))).sample(50)(torch.ones(40, 25))
+    kept = outputs > 0
+    assert torch.allclose(outputs[kept], torch.tensor(1 / 0.7))
+    # 50,000 masks: standard error sqrt(0.3 * 0.7 / 50000) = 0.002
+    assert abs(kept.float().mean().item() - 0.7) < 0.01
+    # members and samples are independent: correlation of masks has a standard error of 1 / sqrt(1000) = 0.03
+    assert abs(torch.corrcoef(kept[:2].flatten(1).float())[0, 1].item()) < 0.13
+
+
+def test_a_layer_used_twice_drops_differently_each_time() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.drop = nn.Dropout(0.5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.stack([self.drop(x), self.drop(x)])
+
+    (first, second), *_ = MCDropout(Twice()).sample(1)(torch.ones(1000))
+    assert not torch.equal(first, second)
+
+
+def test_batchnorm_stays_in_eval_mode() -> None:
+    model = network()
+    model[1].running_mean.fill_(3.0)
+    ensemble = MCDropout(model).sample(2)
+    x = torch.randn(16, 4)
+    hidden = F.relu(
+        F.batch_norm(model[0](x), model[1].running_mean, model[1].running_var, model[1].weight, model[1].bias)
+    )
+    expected = model[4](hidden)  # without dropout; the mean over many masks must agree
+    many = MCDropout(model).sample(3000)(x)
+    error = many.std(0) / 3000**0.5
+    assert ((many.mean(0) - expected).abs() < 5 * error + 1e-6).all()
+    before = ensemble[0].state_dict()["1.running_mean"]
+    ensemble[0](x)
+    assert torch.equal(before, model[1].running_mean)
+
+
+@pytest.mark.parametrize(
+    ("model", "x"),
+    [
+        (nn.Sequential(nn.Conv2d(1, 2, 1), nn.Dropout2d(0.5)), torch.ones(2, 1, 3, 3)),
+        (nn.Sequential(nn.Linear(4, 4), nn.AlphaDropout(0.5)), torch.ones(2, 4)),
+        (nn.LSTM(4, 5, num_layers=2, dropout=0.5, batch_first=True), torch.ones(2, 3, 4)),
+        (nn.TransformerEncoderLayer(4, 2, 8, dropout=0.5, batch_first=True), torch.ones(2, 3, 4)),
+    ],
+)
+def test_every_kind_of_dropout_module_is_switched_on(model: nn.Module, x: Tensor) -> None:
+    outputs = MCDropout(model).sample(3)(x)
+    outputs = outputs[0] if isinstance(outputs, tuple) else outputs
+    assert not torch.equal(outputs[0], outputs[1])
+
+
+class Functional(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(self.layer(x), 0.5, self.training)
+
+
+def test_a_model_without_active_dropout_is_an_error_that_says_so() -> None:
+    with pytest.raises(ValueError, match="no dropout layer with p > 0"):
+        MCDropout(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.0)))
+    with pytest.raises(ValueError, match=r"no dropout layer.*'Functional'.*use nn\.Dropout"):
+        MCDropout(Functional(nn.Linear(4, 4)))
+
+
+def test_functional_dropout_beside_layers_is_a_warning() -> None:
+    with pytest.warns(UserWarning, match="'Functional'.*stays off"):
+        MCDropout(Functional(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        MCDropout(network())
+
+
+def test_a_forward_that_fails_leaves_the_random_state_alone() -> None:
+    ensemble = MCDropout(network()).sample(1)
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    with pytest.raises(RuntimeError, match="shapes"):
+        ensemble(torch.randn(2, 9, generator=torch.Generator().manual_seed(0)))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert ensemble(torch.ones(2, 4)).shape == (1, 2, 3)

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
+
+import tradi
+from tests.training import network, same, train
+from tradi.methods import SWAG
+
+
+def run(steps: int = 12, **options: Any) -> tuple[Any, SWAG, list[Tensor], AveragedModel]:
+    """A run with the first layer's collected weights and torch's own average of the whole network."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    swag = SWAG(model, optimizer, **options)
+    averaged = AveragedModel(model)
+    seen: list[Tensor] = []
+
+    def after(done: int) -> None:
+        if done > swag.start and (done - swag.start) % swag.every == 0:
+            averaged.update_parameters(model)
+            seen.append(model[0].weight.detach().double().clone())
+
+    train(model, optimizer, steps, after)
+    return model, swag, seen, averaged
+
+
+@pytest.mark.parametrize(("every", "start"), [(1, 0), (3, 0), (2, 5)])
+def test_the_mean_is_that_of_swa_utils(every: int, start: int) -> None:
+    _, swag, _, averaged = run(every=every, start=start)
+    oracle = dict(averaged.module.named_parameters())
+    posterior = swag.posterior()
+    assert posterior.mean.keys() == oracle.keys()  # normalisation layers' weights too
+    for name, mean in posterior.mean.items():
+        torch.testing.assert_close(mean, oracle[name].detach())
+    member = dict(posterior.rescaled(0).sample(1)[0].named_parameters())
+    torch.testing.assert_close(member["0.weight"], oracle["0.weight"])
+
+
+def test_the_variance_is_mean_of_squares_minus_square_of_mean() -> None:
+    _, swag, seen, _ = run(every=1)
+    values = torch.stack(seen)
+    expected = values.square().mean(0) - values.mean(0).square()
+    torch.testing.assert_close(swag.posterior().variance["0.weight"].double(), expected, rtol=1e-3, atol=1e-9)
+
+
+def test_deviations_are_the_last_ones_from_the_running_mean() -> None:
+    _, swag, seen, _ = run(every=1, rank=4)
+    means = torch.stack(seen).cumsum(0) / torch.arange(1, 13)[:, None, None]
+    expected = (torch.stack(seen) - means)[-4:]
+    (layer,) = (layer for layer in swag.posterior()._layers if layer.name == "0")
+    torch.testing.assert_close(layer.deviations["0.weight"].double(), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("rank", [0, 5])
+def test_sampled_covariance_is_the_published_one(rank: int) -> None:
+    _, swag, _, _ = run(every=1, rank=rank)
+    posterior = swag.posterior()
+    layers = posterior._layers
+    names = [name for layer in layers for name in layer.mean]
+    variance = torch.cat([posterior.variance[name].flatten() for name in names]).double()
+    expected = variance.diag()
+    if rank:
+        D = torch.cat([layer.deviations[n].flatten(1) for layer in layers for n in layer.mean], 1).double()
+        expected = expected / 2 + D.T @ D / (2 * (rank - 1))
+    draws = 4000
+    noise = torch.stack([torch.cat([posterior.noise(i)[n].flatten() for n in names]) for i in range(draws)]).double()
+    sampled = noise.T @ noise / draws
+    scale = expected.diagonal().sqrt()
+    # In units of the standard deviations an entry has a standard error of at most sqrt(2 / draws) = 0.022: five of it.
+    error = ((sampled - expected) / (scale[:, None] * scale).clamp_min(1e-20)).abs()
+    assert error.max() < 0.112
+
+
+def test_collecting_by_hand_and_by_hook_agree() -> None:
+    _, by_hook, _, _ = run(every=3)
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    by_hand = SWAG(model, optimizer, every=1000)
+    train(model, optimizer, 12, lambda done: by_hand.collect() if done % 3 == 0 else None)
+    assert same(by_hook.posterior().mean, by_hand.posterior().mean)
+
+
+def test_a_restarted_run_is_the_same_bit_for_bit() -> None:
+    def start() -> tuple[Any, torch.optim.Optimizer, SWAG]:
+        model = network()
+        model[3].p = 0.0
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        return model, optimizer, SWAG(model, optimizer, every=2, rank=3)
+
+    model, optimizer, swag = start()
+    file = io.BytesIO()
+    train(
+        model,
+        optimizer,
+        16,
+        lambda done: torch.save([model.state_dict(), swag.state_dict()], file) if done == 8 else None,
+    )
+    again, its_optimizer, its_swag = start()
+    file.seek(0)
+    weights, state = torch.load(file, weights_only=True)
+    again.load_state_dict(weights)
+    its_swag.load_state_dict(state)
+    train(again, its_optimizer, 8)
+    for i in range(3):
+        assert same(swag.posterior().draw(i), its_swag.posterior().draw(i))
+
+
+def test_a_weight_that_joins_late_has_no_deviations_before() -> None:
+    model = network()
+    model[4].requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    swag = SWAG(model, optimizer, every=1, rank=4)
+    train(model, optimizer, 6, lambda done: model[4].requires_grad_(True) if done == 4 else None)
+    (layer,) = (layer for layer in swag.posterior()._layers if layer.name == "4")
+    assert not layer.deviations["4.weight"][:3].any()
+    assert layer.deviations["4.weight"][3].any()
+
+
+def test_half_precision_is_collected_in_float32() -> None:
+    model = nn.Linear(4, 3).to(torch.bfloat16)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    swag = SWAG(model, optimizer, every=1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(5, 4, dtype=torch.bfloat16)).sum().backward()
+        optimizer.step()
+    assert swag.posterior().mean["weight"].dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"every": 0}, "every must be at least 1 step, got 0"),
+        ({"every": 1, "start": -1}, "start must not be negative, got -1"),
+        ({"every": 1, "rank": 1}, r"rank must be 0 \(diagonal\) or at least 2, got 1"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], message: str) -> None:
+    model = network()
+    with pytest.raises(ValueError, match=message):
+        SWAG(model, torch.optim.SGD(model.parameters(), 0.1), **options)
+
+
+def test_too_few_collections_say_what_to_change() -> None:
+    _, swag, _, _ = run(every=1, start=11)
+    with pytest.raises(RuntimeError, match=r"1 collection\(s\) in 12 steps.*start = 11"):
+        swag.posterior()
+    other = nn.Linear(2, 2)
+    its_swag = SWAG(other, torch.optim.SGD(other.parameters(), 0.1), every=1)
+    with pytest.raises(ValueError, match=r"does not fit.*0\.weight"):
+        its_swag.load_state_dict(swag.state_dict())
+
+
+def test_swag_gives_predictions_like_any_posterior() -> None:
+    _, swag, _, _ = run(every=2)
+    posterior = swag.posterior()
+    assert isinstance(posterior, tradi.Posterior)
+    assert "0.weight" in posterior.mean
