@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import io
+import sys
+import types
 from typing import Any
 
 import pytest
@@ -69,7 +73,8 @@ def test_sampled_covariance_is_the_published_one(rank: int) -> None:
         D = torch.cat([layer.deviations[n].flatten(1) for layer in layers for n in layer.mean], 1).double()
         expected = expected / 2 + D.T @ D / (2 * (rank - 1))
     draws = 4000
-    noise = torch.stack([torch.cat([posterior.noise(i)[n].flatten() for n in names]) for i in range(draws)]).double()
+    drawn = (posterior.noise(i) for i in range(draws))
+    noise = torch.stack([torch.cat([one[name].flatten() for name in names]) for one in drawn]).double()
     sampled = noise.T @ noise / draws
     scale = expected.diagonal().sqrt()
     # In units of the standard deviations an entry has a standard error of at most sqrt(2 / draws) = 0.022: five of it.
@@ -162,3 +167,31 @@ def test_swag_gives_predictions_like_any_posterior() -> None:
     posterior = swag.posterior()
     assert isinstance(posterior, tradi.Posterior)
     assert "0.weight" in posterior.mean
+
+
+def peer() -> Any:
+    """torch-uncertainty's SWAG, past its package's own imports, which need torchvision and lightning."""
+    (folder,) = importlib.util.find_spec("torch_uncertainty").submodule_search_locations  # type: ignore[union-attr, misc]
+    package = types.ModuleType("torch_uncertainty_methods")
+    package.__path__ = [f"{folder}/methods"]
+    sys.modules[package.__name__] = package
+    return importlib.import_module(f"{package.__name__}.swag").SWAG
+
+
+def test_statistics_are_those_of_torch_uncertainty() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    swag = SWAG(model, optimizer, every=2, start=3, rank=4)
+    oracle = peer()(model, cycle_start=3, cycle_length=2, max_num_models=4, num_estimators=1)
+    train(model, optimizer, 16, oracle.update_wrapper)
+    posterior = swag.posterior()
+    for layer in posterior._layers:
+        for name in layer.mean:
+            mean, square, rows = (
+                oracle.swag_stats[f"{oracle.prfx}{name}_{part}"] for part in ("mean", "sq_mean", "covariance_sqrt")
+            )
+            torch.testing.assert_close(layer.mean[name], mean)
+            torch.testing.assert_close(
+                layer.variance[name], square - mean**2, rtol=1e-2, atol=1e-6
+            )  # it subtracts squares
+            torch.testing.assert_close(layer.deviations[name].flatten(1), rows, rtol=1e-4, atol=1e-6)
