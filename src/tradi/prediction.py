@@ -35,6 +35,11 @@ class Categorical:
             raise ValueError(f"logits must not be empty, got shape {tuple(self.logits.shape)}")
         if self.logits.isnan().any():
             raise ValueError("logits contain NaN: a member's weights or the inputs are not finite")
+        largest = self.logits.amax(2)
+        if (largest == math.inf).any():
+            raise ValueError(f"logits must not be infinite (half precision overflows at 65504), got {math.inf}")
+        if (largest == -math.inf).any():
+            raise ValueError(f"logits must not mask every class of a sample, got a sample of {-math.inf} alone")
 
     @cached_property
     def member_log_probs(self) -> Tensor:
