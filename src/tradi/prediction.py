@@ -99,7 +99,7 @@ class GaussianMixture:
     $$ p(y \mid x) = \frac1M \sum_j \mathcal N(y; \mu_j(x), \sigma_j^2(x)) $$   (paper, section 3.5)
 
     Args:
-        means: (members, batch, ...).
+        means: (members, batch, ...); half precision is turned into float32.
         variances: of the same shape, positive.
     """
 
@@ -121,6 +121,9 @@ class GaussianMixture:
                 f"variances must be positive, got a minimum of {self.variances.min().item()}; "
                 "let the variance head end in softplus plus a small constant"
             )
+        for name in ("means", "variances"):  # squares of half-precision numbers overflow
+            values = getattr(self, name)
+            object.__setattr__(self, name, values.to(torch.promote_types(values.dtype, torch.float32)))
 
     @cached_property
     def mean(self) -> Tensor:
