@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor
 
 import tradi
@@ -144,3 +145,18 @@ def test_scale_multiplies_the_noise_and_the_mean_network_is_scale_0() -> None:
         member = dict(posterior.rescaled(scale).sample(3)[2].named_parameters())
         for name, noise in posterior.noise(2).items():
             torch.testing.assert_close(member[name].detach(), posterior.mean[name] + scale * noise)
+
+
+def test_layers_share_no_theta_no_phase_and_no_m() -> None:
+    # Layers of one pattern of values: 0 makes a shared phase visible, and pairs make a shared theta so.
+    values = torch.tensor([0.0, 2.0, -2.0, 5.0], dtype=torch.float64)
+    paths = {name: values + 0.1 * normal(20, 4, seed=i) for i, name in enumerate(("a.w", "b.w"))}
+    for path in paths.values():
+        path[-1] = values
+    posterior = lead(paths, covariance=tradi.FourierFeatures(features=1, length_scale=1.0)).posterior()
+    drawn = [posterior.noise(i) for i in range(MEMBERS)]
+    a, b = (torch.stack([noise[name] for noise in drawn]) for name in ("a.w", "b.w"))
+    k, j = torch.triu_indices(4, 4)  # values, squares and products
+    seen = [torch.cat([n, n[:, k] * n[:, j]], 1).numpy() for n in (a, b)]
+    ranks = stats.spearmanr(*seen).statistic[: seen[0].shape[1], seen[0].shape[1] :]
+    assert abs(ranks).max() < SIGMAS / math.sqrt(MEMBERS - 1)

@@ -40,7 +40,7 @@ class Follower:
         }
 
     def follow(self, optimizer: Optimizer) -> None:
-        lr = {p: group["lr"] for group in optimizer.param_groups for p in group["params"]}
+        lr = {p: float(group["lr"]) for group in optimizer.param_groups for p in group["params"]}
         for name, p in self.model.named_parameters():
             if name in self.filters:
                 weights, gradients = row([p])
@@ -104,6 +104,19 @@ def test_each_param_group_brings_its_own_learning_rate_as_scheduled(preset: str)
         follower.follow(optimizer)
         follower.check(tracker.posterior(), EXACT, EXACT)
         scheduler.step()
+
+
+@pytest.mark.parametrize("covariance", [tradi.FourierFeatures(), tradi.FullCovariance()], ids=["each", "joint"])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_learning_rate_may_be_a_tensor(preset: str, covariance: tradi.Covariance) -> None:
+    model = mlp()
+    optimizer = SGD(model.parameters(), torch.tensor(0.125, dtype=torch.float64))
+    tracker = tradi.TRADI(model, optimizer, kalman=PRESETS[preset], covariance=covariance)
+    follower = Follower(preset, model)
+    for t in steps(model, optimizer, 8):
+        follower.follow(optimizer)
+        optimizer.param_groups[0]["lr"].fill_(0.125 / t)
+    follower.check(tracker.posterior(), EXACT, EXACT)
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 12, 1000])

@@ -83,6 +83,16 @@ def test_the_kinds_and_the_blocks_of_a_stream_are_unrelated() -> None:
     following = draw("normal", BLOCK, 2 * BLOCK).numpy()
     for other in (stats.norm.ppf(np.clip(uniform, 1e-7, 1 - 1e-7)), following):
         assert abs(np.corrcoef(normal, other)[0, 1]) < 5 / math.sqrt(BLOCK)
+    # nor is one block the other moved along, as counters that overlap would have it
+    triples = [set(zip(x.tolist(), x[1:].tolist(), x[2:].tolist(), strict=False)) for x in (normal, following)]
+    assert not triples[0] & triples[1]
+
+
+def test_the_kinds_of_a_stream_are_not_made_of_the_same_bits() -> None:
+    # From the same bits, a uniform number would tell the size of the normal one, at least at the head of a stream.
+    names = [str(i) for i in range(200)]
+    normal, uniform = (torch.cat([draw(kind, 0, 20, name=name) for name in names]) for kind in KINDS)
+    assert abs(torch.corrcoef(torch.stack([normal.abs(), uniform]))[0, 1].item()) < 5 / math.sqrt(len(normal))
 
 
 @pytest.mark.parametrize("start", [0, BLOCK - 50_000, 7 * BLOCK])
