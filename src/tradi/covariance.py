@@ -142,7 +142,7 @@ class FourierFeatures(Covariance):
     def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
         N = self.features
         ell = self.length_scale if self.absolute else self.length_scale * (layer.spread or 1.0)
-        theta = Stream(seed, member, f"{layer.name}/theta").normal(0, N) / ell
+        theta = Stream(seed, member, f"{layer.name}/theta").normal(0, N)
         m = Stream(seed, member, f"{layer.name}/m").normal(0, N) * math.sqrt(2 / N)
         shared = 2 * math.pi * Stream(seed, member, f"{layer.name}/phi").uniform(0, N)
         noise = {}
@@ -158,7 +158,9 @@ class FourierFeatures(Covariance):
                     phi = shared
                 else:
                     phi = 2 * math.pi * own.uniform(start * N, stop * N).view(-1, N).to(flat)
-                angles = torch.addcmul(phi, flat[start:stop, None], theta)
+                # In double: dead layers decay to denormal weights, and 1 / ell overflows in float32.
+                values = flat[start:stop, None].double().div(ell).to(flat)
+                angles = torch.addcmul(phi, values, theta)
                 torch.mul(angles.cos_() @ m, std[start:stop], out=out[start:stop])
             noise[name] = out.view(weight.shape)
         return noise

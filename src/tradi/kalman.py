@@ -83,15 +83,13 @@ class StationaryNoise:
 
     def __call__(self, since: int, step: int) -> float:
         a = 2 * math.asinh(math.sqrt(self.process / self.observation) / 2)
-        return -math.expm1(_log_cosh((since + 0.5) * a) - _log_cosh((step + 0.5) * a))
+        # 1 - cosh u / cosh v = (1 - e^(u-v)) (1 - e^(-u-v)) / (1 + e^(-2v)): cosh overflows, its logarithm cancels.
+        moved, forgotten = -math.expm1((since - step) * a), -math.expm1(-(since + step + 1) * a)
+        return moved * forgotten / (1 + math.exp(-(2 * step + 1) * a))
 
     def stride(self, step: int) -> int:
         del step
         return 1
-
-
-def _log_cosh(x: float) -> float:
-    return x + math.log1p(math.exp(-2 * x)) - math.log(2)  # cosh itself overflows
 
 
 class Equations(Protocol):

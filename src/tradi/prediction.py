@@ -35,6 +35,11 @@ class Categorical:
             raise ValueError(f"logits must not be empty, got shape {tuple(self.logits.shape)}")
         if self.logits.isnan().any():
             raise ValueError("logits contain NaN: a member's weights or the inputs are not finite")
+        largest = self.logits.amax(2)
+        if (largest == math.inf).any():
+            raise ValueError(f"logits must not be infinite (half precision overflows at 65504), got {math.inf}")
+        if (largest == -math.inf).any():
+            raise ValueError(f"logits must not mask every class of a sample, got a sample of {-math.inf} alone")
 
     @cached_property
     def member_log_probs(self) -> Tensor:
@@ -94,7 +99,7 @@ class GaussianMixture:
     $$ p(y \mid x) = \frac1M \sum_j \mathcal N(y; \mu_j(x), \sigma_j^2(x)) $$   (paper, section 3.5)
 
     Args:
-        means: (members, batch, ...).
+        means: (members, batch, ...); half precision is turned into float32.
         variances: of the same shape, positive.
     """
 
@@ -116,6 +121,9 @@ class GaussianMixture:
                 f"variances must be positive, got a minimum of {self.variances.min().item()}; "
                 "let the variance head end in softplus plus a small constant"
             )
+        for name in ("means", "variances"):  # squares of half-precision numbers overflow
+            values = getattr(self, name)
+            object.__setattr__(self, name, values.to(torch.promote_types(values.dtype, torch.float32)))
 
     @cached_property
     def mean(self) -> Tensor:
