@@ -141,11 +141,11 @@ def test_float32_follows_a_small_move_after_millions_of_steps(start: int) -> Non
     torch.testing.assert_close(state.second, torch.full((4,), expected), rtol=0.02, atol=0)
 
 
-@pytest.mark.parametrize("around", [1, 999, 2500, 10**5, 10**6, 3 * 10**6, 10**9])
+@pytest.mark.parametrize("around", [1, 999, 2500, 10**5, 10**6, 3 * 10**6, 10**8])
 def test_looks_are_never_further_apart_than_a_thousandth_of_the_run(around: int) -> None:
     kalman = tradi.Kalman()
     longest = max(1, around // RESOLUTION) + 1
-    looks = [t for t in range(around, around + min(3 * longest, 5000) + 1) if kalman.observes(t)]
+    looks = [t for t in range(around, around + 3 * longest + 1) if kalman.observes(t)]
     gaps = [b - a for a, b in itertools.pairwise(looks)]
     assert looks[0] - around <= longest
-    assert all(gap <= longest for gap in gaps)
+    assert all(longest // 3 <= gap <= longest for gap in gaps)  # and not much closer: that is what keeps the gain up

@@ -159,6 +159,15 @@ def test_labels_must_fit_the_prediction(shape: tuple[int, ...]) -> None:
         prediction.log_prob(torch.zeros(shape, dtype=torch.int64))
 
 
+@pytest.mark.parametrize("label", [-100, -1, 4])
+def test_labels_out_of_range_are_refused(label: int) -> None:
+    prediction = tradi.Categorical(torch.zeros(2, 3, 4))
+    with pytest.raises(ValueError, match="whole numbers from 0 to 3"):
+        prediction.log_prob(torch.tensor([0, label, 1]))
+    with pytest.raises(ValueError, match="whole numbers"):
+        prediction.log_prob(torch.tensor([0.0, 1.0, 1.5]))
+
+
 def test_integer_labels_of_any_width_do() -> None:
     prediction = tradi.Categorical(normal(2, 3, 4))
     expected = prediction.log_prob(torch.tensor([0, 3, 1]))

@@ -133,6 +133,28 @@ def test_scheduled_learning_rate_reaches_the_paper_filter() -> None:
     torch.testing.assert_close(tracker.posterior().mean["weight"], expected)
 
 
+def test_maximising_optimizers_are_predicted_uphill() -> None:
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, maximize=True)
+    tracker = tradi.TRADI(model, optimizer, kalman=tradi.Kalman.paper())
+    step(model, optimizer, *problem()[0])
+    assert model.weight.grad is not None
+    gain = tradi.StationaryNoise(1e-4, 10.0)(0, 1)
+    expected = (1 - gain) * 0.1 * model.weight.grad + gain * model.weight.detach()
+    torch.testing.assert_close(tracker.posterior().mean["weight"], expected)
+
+
+def test_the_default_equations_start_at_the_weights_whatever_the_gain() -> None:
+    model = nn.Linear(4, 3)
+    optimizer = sgd(model, lr=0.0)
+    noise = tradi.StationaryNoise(1e-4, 10.0)
+    tracker = tradi.TRADI(model, optimizer, kalman=tradi.Kalman(mean_gain=noise, variance_gain=noise))
+    train(model, optimizer, 5)
+    posterior = tracker.posterior()
+    torch.testing.assert_close(posterior.mean["weight"], model.weight.detach())
+    assert not posterior.variance["weight"].any()
+
+
 def test_weights_without_a_gradient_wait() -> None:
     model: Any = nn.ModuleDict({"a": nn.Linear(4, 3), "b": nn.Linear(4, 3)})
     optimizer = sgd(model)

@@ -68,7 +68,7 @@ def by_layer(
 ) -> list[Layer]:
     """What was tracked, sorted into layers: the weights that a module owns share the first part of their names."""
     layers: dict[str, Layer] = {}
-    for name in mean:
+    for name in (name for name in weights if name in mean):
         module = name.rpartition(".")[0]
         layer = layers.setdefault(module, Layer(module, {}, {}, {}))
         layer.weights[name], layer.mean[name], layer.variance[name] = weights[name], mean[name], variance[name]
@@ -88,8 +88,8 @@ class Covariance(ABC):
     def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
         """Noise of mean 0 for every weight of the layer: a function of the layer, the seed and the member alone."""
 
-    def check(self, layer: str, size: int) -> None:  # noqa: B027 (most have nothing to object)
-        """Raise where a layer of `size` weights is more than this covariance can track."""
+    def check(self, layer: str, size: int, dtype: torch.dtype) -> None:  # noqa: B027 (most have nothing to object)
+        """Raise where a layer of `size` weights, tracked in `dtype`, is more than this covariance can hold."""
 
     def options(self) -> dict[str, float]:
         """The options, as numbers: what a checkpoint needs to build this object again."""
@@ -141,8 +141,9 @@ class FourierFeatures(Covariance):
 
     def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
         N = self.features
-        ell = self.length_scale if self.absolute else self.length_scale * (layer.spread or 1.0)
-        theta = Stream(seed, member, f"{layer.name}/theta").normal(0, N)
+        # A layer worn down to denormal weights has no shape to speak of, and 1 / ell would overflow.
+        ell = self.length_scale if self.absolute else self.length_scale * max(layer.spread, 1e-30)
+        theta = Stream(seed, member, f"{layer.name}/theta").normal(0, N) / ell
         m = Stream(seed, member, f"{layer.name}/m").normal(0, N) * math.sqrt(2 / N)
         shared = 2 * math.pi * Stream(seed, member, f"{layer.name}/phi").uniform(0, N)
         noise = {}
@@ -158,9 +159,7 @@ class FourierFeatures(Covariance):
                     phi = shared
                 else:
                     phi = 2 * math.pi * own.uniform(start * N, stop * N).view(-1, N).to(flat)
-                # In double: dead layers decay to denormal weights, and 1 / ell overflows in float32.
-                values = flat[start:stop, None].double().div(ell).to(flat)
-                angles = torch.addcmul(phi, values, theta)
+                angles = torch.addcmul(phi, flat[start:stop, None], theta)
                 torch.mul(angles.cos_() @ m, std[start:stop], out=out[start:stop])
             noise[name] = out.view(weight.shape)
         return noise
@@ -200,8 +199,12 @@ class FullCovariance(Covariance):
     max_bytes: int = 1 << 30
     joint = True
 
-    def check(self, layer: str, size: int) -> None:
-        needed = 4 * size * size
+    def __post_init__(self) -> None:
+        if self.max_bytes < 1:
+            raise ValueError(f"max_bytes must be positive, got {self.max_bytes}")
+
+    def check(self, layer: str, size: int, dtype: torch.dtype) -> None:
+        needed = dtype.itemsize * size * size
         if needed > self.max_bytes:
             raise ValueError(
                 f"FullCovariance of layer {layer!r} needs a {size:,} x {size:,} matrix, {needed / 2**30:,.2f} GiB, "

@@ -13,8 +13,8 @@ from torch import Tensor
 # Elements a pass works on: the five arrays of a chunk stay in a core's cache between the operations on it.
 CHUNK = 1 << 16
 
-# Observations a growing memory makes do with: past this many steps some are passed over, so that a gain never
-# falls to where float32 loses the correction to the mean (and tracking a long run costs next to nothing).
+# Observations that a growing memory makes do with, at the least: past this many steps some are passed over, so that a
+# gain never falls to where float32 loses the correction to the mean (and tracking a long run costs next to nothing).
 RESOLUTION = 1000
 
 Rate = float | Tensor
@@ -55,7 +55,7 @@ class FadingMemory:
         return -math.expm1(self.g * math.log1p((since - step) / step)) if since else 1.0
 
     def stride(self, step: int) -> int:
-        return max(1, step // RESOLUTION)
+        return 1 << max((step // RESOLUTION).bit_length() - 1, 0)  # powers of 2, so that strides line up
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ class Equations(Protocol):
 
     needs_gradient: bool
 
-    def start(self, shape: torch.Size, fan_in: int) -> tuple[float, float]:
-        """Mean and variance before the first step, for a weight tensor of this shape."""
+    def start(self, weight: Tensor, fan_in: int) -> tuple[Tensor, Tensor]:
+        """Mean and variance before the first update; the weight is the one that the first update will see."""
         ...
 
     def step(self, at: Step, add: Accumulate) -> None:
@@ -132,9 +132,9 @@ class Trajectory:
 
     needs_gradient = False
 
-    def start(self, shape: torch.Size, fan_in: int) -> tuple[float, float]:
-        del shape, fan_in  # the first observation has gain 1
-        return 0.0, 0.0
+    def start(self, weight: Tensor, fan_in: int) -> tuple[Tensor, Tensor]:
+        del fan_in
+        return weight.clone(), torch.zeros_like(weight)
 
     def step(self, at: Step, add: Accumulate) -> None:
         innovation = at.weight - at.mean
@@ -156,9 +156,8 @@ class AlgorithmOne:
 
     needs_gradient = True
 
-    def start(self, shape: torch.Size, fan_in: int) -> tuple[float, float]:
-        del shape
-        return 0.0, 2 / fan_in
+    def start(self, weight: Tensor, fan_in: int) -> tuple[Tensor, Tensor]:
+        return torch.zeros_like(weight), torch.full_like(weight, 2 / fan_in)
 
     def step(self, at: Step, add: Accumulate) -> None:
         at.mean.sub_(at.gradient * at.lr).lerp_(at.weight, at.q_mean)
@@ -178,9 +177,10 @@ class ReleasedCode:
 
     needs_gradient = True
 
-    def start(self, shape: torch.Size, fan_in: int) -> tuple[float, float]:
+    def start(self, weight: Tensor, fan_in: int) -> tuple[Tensor, Tensor]:
         del fan_in
-        return 0.0, math.sqrt(2 / shape[0]) if shape else math.sqrt(2)
+        rows = len(weight) if weight.ndim else 1
+        return torch.zeros_like(weight), torch.full_like(weight, math.sqrt(2 / rows))
 
     def step(self, at: Step, add: Accumulate) -> None:
         move = at.gradient * at.lr

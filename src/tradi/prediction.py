@@ -45,9 +45,7 @@ class Categorical:
     def member_log_probs(self) -> Tensor:
         """log P(y | x, member), (members, batch, classes, ...); half precision is computed in float32."""
         dtype = torch.promote_types(self.logits.dtype, torch.float32)
-        # Softmax is blind to a shift; removing the largest first keeps +-1e38 from overflowing inside it.
-        shifted = self.logits.to(dtype) - self.logits.amax(2, keepdim=True).to(dtype)
-        return shifted.log_softmax(2)
+        return self.logits.to(dtype).log_softmax(2)
 
     @cached_property
     def log_probs(self) -> Tensor:
@@ -89,6 +87,9 @@ class Categorical:
         expected = self.log_probs[:, 0].shape
         if labels.shape != expected:
             raise ValueError(f"labels must have shape {tuple(expected)}, got {tuple(labels.shape)}")
+        classes = self.logits.shape[2]
+        if labels.is_floating_point() or ((labels < 0) | (labels >= classes)).any():
+            raise ValueError(f"labels must be whole numbers from 0 to {classes - 1}; mask void ones out before")
         return self.log_probs.gather(1, labels.long().unsqueeze(1)).squeeze(1)
 
 

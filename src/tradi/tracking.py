@@ -23,7 +23,7 @@ UNSEEN = (
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """A weight that an optimizer step has just updated, and the learning rate of its param group."""
+    """A weight that an optimizer step has just updated, and its group's learning rate (negative if it maximises)."""
 
     weight: Weight
     lr: float
@@ -97,7 +97,8 @@ class Tracker(ABC):
                     self._look_up_weights()
                 weight = self._weights.setdefault(parameter, None)
                 if weight is not None:
-                    moves.append(Move(weight, group.get("lr", 0.0)))
+                    lr = group.get("lr", 0.0)
+                    moves.append(Move(weight, -lr if group.get("maximize") else lr))
         if moves:
             self.steps += 1
             self.observe(moves)

@@ -86,12 +86,7 @@ class TRADI(Tracker):
         self.covariance = covariance
         self._blocks: dict[str, Block] = {}  # by parameter name
         super().__init__(model, optimizer, _default(kalman) if select is None else select)
-        sizes: dict[str, int] = {}
-        for weight in self.tracked:
-            unit = self._unit(weight)
-            sizes[unit] = sizes.get(unit, 0) + weight.parameter.numel()
-        for unit, size in sizes.items():
-            covariance.check(unit, size)
+        self._units(self.tracked)  # what cannot be tracked is an error now, not at the first step
 
     def posterior(self) -> Posterior:
         """A frozen snapshot of what was tracked so far; training may go on and changes nothing in it."""
@@ -155,16 +150,19 @@ class TRADI(Tracker):
             block.update(self.kalman, rates)
 
     def _start(self, weights: list[Weight]) -> None:
-        units: dict[str, list[Weight]] = {}
-        for weight in weights:
-            units.setdefault(self._unit(weight), []).append(weight)
-        for unit, members in units.items():
-            self.covariance.check(unit, sum(weight.parameter.numel() for weight in members))
+        for members in self._units(weights):
             state = _started(self.kalman, members, self.covariance.joint)
             self._blocks |= dict.fromkeys((weight.name for weight in members), Block(members, state))
 
-    def _unit(self, weight: Weight) -> str:
-        return weight.layer if self.covariance.joint else weight.name
+    def _units(self, weights: list[Weight]) -> list[list[Weight]]:
+        """The weights in the groups that they are tracked in, each checked to be trackable."""
+        units: dict[str, list[Weight]] = {}
+        for weight in weights:
+            units.setdefault(weight.layer if self.covariance.joint else weight.name, []).append(weight)
+        for unit, members in units.items():
+            size = sum(weight.parameter.numel() for weight in members)
+            self.covariance.check(unit, size, _state_dtype(members[0].parameter))
+        return list(units.values())
 
     def _mismatch(self, state: dict[str, Any], own: dict[str, Weight]) -> str:
         theirs = {name: tuple(saved["second"].shape) for name, saved in state["weights"].items()}
@@ -183,9 +181,12 @@ def _started(kalman: Kalman, weights: list[Weight], joint: bool) -> State:
     means, variances = [], []
     for weight in weights:
         parameter = weight.parameter
-        mean, variance = kalman.equations.start(parameter.shape, weight.fan_in)
-        dtype = torch.promote_types(parameter.dtype, torch.float32)
-        means.append(torch.full((parameter.numel(),), mean, dtype=dtype, device=parameter.device))
-        variances.append(torch.full_like(means[-1], variance))
+        mean, variance = kalman.equations.start(parameter.detach().to(_state_dtype(parameter)), weight.fan_in)
+        means.append(mean.reshape(-1))
+        variances.append(variance.reshape(-1))
     second = torch.cat(variances)
     return State(torch.cat(means), second.diag() if joint else second)
+
+
+def _state_dtype(parameter: Tensor) -> torch.dtype:
+    return torch.promote_types(parameter.dtype, torch.float32)
