@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,27 +18,91 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of `tradi`."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    options.words = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        options.command(options)
+    except (ImportError, OSError, ValueError) as error:  # a missing extra or file, a wrong name: no traceback needed
+        parser.exit(1, f"tradi: {error}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tradi", description="Trustworthy uncertainty from one training run.")
     parser.add_argument("--version", action="version", version=f"tradi {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
     demo = commands.add_parser("demo", help="train on embedded data, compare with the single network, draw figures")
     demo.add_argument("--out", type=Path, default=Path("tradi-demo"), help="folder for the figures (%(default)s)")
     demo.add_argument("--seed", type=int, default=0, help="of everything random (%(default)s)")
     demo.set_defaults(command=_demo)
-    options = parser.parse_args(arguments)
-    try:
-        options.command(options)
-    except ImportError as error:  # an extra that is not installed: its message is all a user needs
-        parser.exit(1, f"tradi: {error}\n")
+
+    bench = commands.add_parser("bench", help="run one of the paper's experiments")
+    bench.add_argument("name", nargs="?", help="see --list")
+    bench.add_argument("--list", action="store_true", help="what there is to run")
+    bench.add_argument("--methods", nargs="+", help="some of the methods")
+    bench.add_argument("--variants", nargs="+", help="some of the data sets or recipes")
+    bench.add_argument("--seeds", nargs="+", type=int)
+    bench.add_argument("--splits", nargs="+", type=int, help="numbers of published splits")
+    bench.add_argument("--quick", action="store_true", help="seconds instead of hours; the numbers then say nothing")
+    bench.add_argument("--data", type=Path, help="root of the data (or TRADI_DATA, or a cache folder)")
+    bench.add_argument("--out", type=Path, default=Path("results"), help="folder of the results (%(default)s)")
+    bench.add_argument("--jobs", type=int, default=1, help="processes (%(default)s)")
+    bench.set_defaults(command=_bench)
+
+    report = commands.add_parser("report", help="tables and figures from a folder of results")
+    report.add_argument("results", type=Path, help="the --out of tradi bench")
+    report.add_argument("--out", type=Path, help="folder for the report (that of the results)")
+    report.set_defaults(command=_report)
+    return parser
 
 
 def _demo(options: argparse.Namespace) -> None:
-    for module, extra in (("rich", "demo"), ("matplotlib", "demo"), ("torchmetrics", "demo"), ("sklearn", "demo")):
-        require(module, extra)
+    for module in ("rich", "matplotlib", "torchmetrics", "sklearn"):
+        require(module, "demo")
     from tradi.demo import run
 
     for part in run(options.out, options.seed):
         _show(part, options.out)
+
+
+def _bench(options: argparse.Namespace) -> None:
+    require("torchmetrics", "bench")
+    console = require("rich.console", "bench").Console()
+    from tradi.bench import BENCHMARKS, runner
+
+    if options.list or options.name is None:
+        for benchmark in BENCHMARKS.values():
+            console.print(f"[bold]{benchmark.name}[/bold]: {benchmark.title}", highlight=False)
+            console.print(f"  variants: {', '.join(v.name for v in benchmark.variants)}", highlight=False)
+            console.print(f"  methods: {', '.join(benchmark.methods)}", highlight=False)
+        return
+    if options.name not in BENCHMARKS:
+        raise ValueError(f"unknown benchmark {options.name!r}: choose from {', '.join(BENCHMARKS)}")
+    from tradi.data.root import data_root
+
+    asked = runner.Options(
+        data=data_root(options.data),
+        out=options.out,
+        methods=options.methods and tuple(options.methods),
+        variants=options.variants and tuple(options.variants),
+        seeds=options.seeds and tuple(options.seeds),
+        splits=options.splits and tuple(options.splits),
+        quick=options.quick,
+        jobs=options.jobs,
+        command=shlex.join(["tradi", *options.words]),
+    )
+    failures = runner.show(BENCHMARKS[options.name], asked, console)
+    if failures:
+        raise ValueError(f"{len(failures)} of the methods failed, see above; run again to try them again")
+
+
+def _report(options: argparse.Namespace) -> None:
+    require("matplotlib", "bench")
+    from tradi.report.page import write_report
+
+    for path in write_report(options.results, options.out or options.results):
+        print(path)
 
 
 def _show(part: Part, out: Path) -> None:

@@ -98,6 +98,12 @@ class Posterior:
         """The same posterior with another factor on its noise; 0 leaves the mean network alone."""
         return Posterior(self.model, self._layers, self.covariance, scale, choice)
 
+    def with_covariance(self, covariance: Covariance) -> Posterior:
+        """The same means and variances with noise that hangs together otherwise."""
+        if covariance.joint and not all(layer.covariance for layer in self._layers):
+            raise ValueError(f"{covariance!r} needs a covariance that was tracked: attach with covariance=")
+        return Posterior(self.model, self._layers, covariance, self.scale)
+
     def choose_scale(
         self,
         validation: Iterable[Any],

@@ -1,0 +1,202 @@
+"""The methods as a benchmark names them: what each needs of training, and how it comes to an ensemble."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from tradi.bench.problem import Data
+from tradi.bench.training import Attach, Run
+from tradi.covariance import Covariance, FourierFeatures, by_layer
+from tradi.ensemble import Ensemble
+from tradi.kalman import Kalman
+from tradi.methods import SWAG, TRADI, DeepEnsemble, GaussianPerturbation, MaximumProbability, MCDropout
+from tradi.posterior import Posterior
+from tradi.weights import copied
+
+Notes = dict[str, Any]  # what a method has to say of itself, for the result file
+SEARCHED = 10  # members that a scale is judged by
+
+
+class Method(Protocol):
+    """One row of a table.
+
+    `runs` is the number of trainings it needs, `dropout` the rate of a network of its own (None: the benchmark's).
+    """
+
+    @property
+    def runs(self) -> int: ...
+    @property
+    def dropout(self) -> float | None: ...
+    def attach(self) -> dict[str, Attach]:
+        """The trackers it needs during training, by a name that says what they do."""
+        ...
+
+    def ensemble(self, runs: Sequence[Run], data: Data, seed: int) -> tuple[Ensemble, Notes]:
+        """The ensemble, ready to predict."""
+        ...
+
+    def quick(self) -> Method:
+        """The same, as small as can be."""
+        ...
+
+
+@dataclass(frozen=True)
+class Single:
+    """The network itself."""
+
+    runs: int = 1
+    dropout: float | None = None
+
+    def attach(self) -> dict[str, Attach]:
+        return {}
+
+    def ensemble(self, runs: Sequence[Run], data: Data, seed: int) -> tuple[Ensemble, Notes]:
+        del data, seed
+        return MaximumProbability(runs[0].model).sample(1), {}
+
+    def quick(self) -> Single:
+        return self
+
+
+@dataclass(frozen=True)
+class Deep(Single):
+    """A Deep Ensemble of so many runs."""
+
+    runs: int = 5
+
+    def ensemble(self, runs: Sequence[Run], data: Data, seed: int) -> tuple[Ensemble, Notes]:
+        del data, seed
+        return DeepEnsemble([run.model for run in runs[: self.runs]]).sample(), {}
+
+    def quick(self) -> Deep:
+        return replace(self, runs=2)
+
+
+@dataclass(frozen=True)
+class Dropout(Single):
+    """MC Dropout."""
+
+    members: int = 20
+
+    def ensemble(self, runs: Sequence[Run], data: Data, seed: int) -> tuple[Ensemble, Notes]:
+        del data
+        return MCDropout(runs[0].model).sample(self.members, seed), {}
+
+    def quick(self) -> Dropout:
+        return replace(self, members=2)
+
+
+@dataclass(frozen=True)
+class Perturbed(Single):
+    """Gaussian perturbation, its deviation the best on validation data."""
+
+    members: int = 20
+
+    def ensemble(self, runs: Sequence[Run], data: Data, seed: int) -> tuple[Ensemble, Notes]:
+        posterior, notes = _scaled(GaussianPerturbation(runs[0].model), data, 0.0, seed)
+        return posterior.sample(self.members, seed + 1).refresh(data.refresh_batches), notes
+
+    def quick(self) -> Perturbed:
+        return replace(self, members=2)
+
+
+@dataclass(frozen=True)
+class Swag(Single):
+    """SWAG over the last `share` of training, collected once an epoch or `collections` times, whichever is more."""
+
+    members: int = 20
+    share: float = 0.25
+    rank: int = 20
+    collections: int = 40
+
+    def attach(self) -> dict[str, Attach]:
+        def build(model: nn.Module, optimizer: Optimizer, steps: int, epochs: int) -> SWAG:
+            collected = int(steps * epochs * self.share)
+            every = max(1, min(steps, collected // self.collections))
+            return SWAG(model, optimizer, every=every, start=steps * epochs - collected, rank=self.rank)
+
+        return {repr(self): build}
+
+    def ensemble(self, runs: Sequence[Run], data: Data, seed: int) -> tuple[Ensemble, Notes]:
+        posterior = runs[0].posteriors[repr(self)]
+        return posterior.sample(self.members, seed + 1).refresh(data.refresh_batches), {}
+
+    def quick(self) -> Swag:
+        return replace(self, members=2, share=1.0)
+
+
+@dataclass(frozen=True)
+class Tradi(Single):
+    """TRADI; with several runs, members are drawn from all of them.
+
+    Args:
+        kalman: the filter.
+        covariance: of the noise.
+        tolerance: of the choice of the scale on validation data; None leaves the scale at 1.
+        members: networks.
+    """
+
+    kalman: Kalman = field(default_factory=Kalman)
+    covariance: Covariance = field(default_factory=FourierFeatures)
+    tolerance: float | None = 0.005
+    members: int = 20
+
+    @property
+    def tracker(self) -> str:
+        """What was tracked, whatever is made of it: methods that share it share the tracker."""
+        return f"{self.kalman!r}, joint={self.covariance.joint}"
+
+    def attach(self) -> dict[str, Attach]:
+        def build(model: nn.Module, optimizer: Optimizer, steps: int, epochs: int) -> TRADI:
+            del steps, epochs
+            return TRADI(model, optimizer, kalman=self.kalman, covariance=self.covariance)
+
+        return {self.tracker: build}
+
+    def posterior(self, run: Run) -> Posterior:
+        return run.posteriors[self.tracker].with_covariance(self.covariance)
+
+    def ensemble(self, runs: Sequence[Run], data: Data, seed: int) -> tuple[Ensemble, Notes]:
+        posteriors = [self.posterior(run) for run in runs[: self.runs]]
+        notes: list[Notes] = []
+        if self.tolerance is not None:
+            scaled = [_scaled(posterior, data, self.tolerance, seed) for posterior in posteriors]
+            posteriors, notes = [posterior for posterior, _ in scaled], [note for _, note in scaled]
+        ensemble = (posteriors[0] if self.runs == 1 else DeepEnsemble(posteriors)).sample(self.members, seed + 1)
+        return ensemble.refresh(data.refresh_batches), {"searches": notes}
+
+    def quick(self) -> Tradi:
+        return replace(self, members=2)
+
+
+@dataclass(frozen=True)
+class Untracked(Tradi):
+    """The control: the same kernel around the trained weights, every deviation its layer's spread, nothing tracked."""
+
+    def attach(self) -> dict[str, Attach]:
+        return {}
+
+    def posterior(self, run: Run) -> Posterior:
+        model = copied(run.model)
+        final = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
+        layers = by_layer(
+            final, {n: w.clone() for n, w in final.items()}, {n: torch.ones_like(w) for n, w in final.items()}
+        )
+        for layer in layers:
+            layer.variance = {name: torch.full_like(w, layer.spread**2) for name, w in layer.weights.items()}
+        return Posterior(model, layers, self.covariance)
+
+
+def _scaled(posterior: Posterior, data: Data, tolerance: float, seed: int) -> tuple[Posterior, Notes]:
+    chosen = posterior.choose_scale(
+        data.validation_batches, refresh=data.refresh_batches, members=SEARCHED, tolerance=tolerance, seed=seed
+    )
+    assert chosen.choice is not None
+    nll = {f"{scale:g}": value for scale, value in sorted(chosen.choice.nll.items())}
+    return chosen, {"scale": chosen.scale, "seconds": chosen.choice.seconds, "passes": chosen.choice.passes, "nll": nll}

@@ -1,0 +1,79 @@
+"""What every method of a benchmark is given: one split of one problem, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+Pair = tuple[Tensor, Tensor]
+
+EVALUATED = 1000  # samples that pass through a network at once
+REFRESHED = 5120  # training samples that BatchNorm statistics are recomputed on
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """One split of one problem.
+
+    Args:
+        train, validation, test: inputs and targets, standardised with training statistics.
+        ood: inputs that belong to no class, by name.
+        unit: mean and standard deviation of a regression target, in whose unit results are reported.
+        extra: further tensors that a benchmark's figures need, by name.
+    """
+
+    train: Pair
+    validation: Pair
+    test: Pair
+    ood: dict[str, Tensor] = field(default_factory=dict)
+    unit: tuple[float, float] = (0.0, 1.0)
+    extra: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def is_regression(self) -> bool:
+        return self.test[1].is_floating_point()
+
+    @property
+    def inputs(self) -> int:
+        return self.train[0].shape[1]
+
+    @property
+    def validation_batches(self) -> list[Pair]:
+        x, y = self.validation
+        return list(zip(x.split(EVALUATED), y.split(EVALUATED), strict=True))
+
+    @property
+    def refresh_batches(self) -> list[Tensor]:
+        """Shuffled training inputs, the same ones every time."""
+        x = self.train[0]
+        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:REFRESHED]
+        # BatchNorm cannot see a batch of one sample.
+        return [batch for batch in x[order].split(512) if len(batch) > 1]
+
+    def first(self, samples: int) -> Data:
+        """A few samples of everything, for a quick look."""
+        train, validation, test = ((x[:samples], y[:samples]) for x, y in (self.train, self.validation, self.test))
+        return Data(train, validation, test, {n: x[:samples] for n, x in self.ood.items()}, self.unit, self.extra)
+
+
+@dataclass(frozen=True, eq=False)
+class Shuffled:
+    """Training batches in memory, in a new order every time; a last batch of one sample is left out."""
+
+    pair: Pair
+    batch: int
+
+    def __len__(self) -> int:
+        samples = len(self.pair[0])
+        return samples // self.batch + (samples % self.batch > 1)
+
+    def __iter__(self) -> Iterator[Pair]:
+        x, y = self.pair
+        order = torch.randperm(len(x))
+        x, y = x[order], y[order]  # once an epoch: then every batch is a view
+        for i in range(len(self)):
+            part = slice(i * self.batch, (i + 1) * self.batch)
+            yield x[part], y[part]

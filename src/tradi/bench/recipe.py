@@ -1,0 +1,60 @@
+"""How a network is trained: the same for every method of a benchmark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, MultiStepLR
+
+from tradi.regression import TwoStage
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Optimizer, schedule and length of a training run.
+
+    Args:
+        optimizer: "adam", "adamw" or "sgd".
+        lr: learning rate.
+        weight_decay: L2 for Adam and SGD, decoupled for AdamW.
+        momentum: of SGD.
+        epochs: passes over the training data, in classification.
+        batch: samples a step.
+        decay: "cosine" to 0, or the epochs after which the rate is divided by 10.
+        stages: the two stages of regression, in place of `epochs` and `decay`.
+    """
+
+    optimizer: str
+    lr: float
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    epochs: int = 0
+    batch: int = 128
+    decay: str | tuple[int, ...] = ()
+    stages: TwoStage | None = None
+
+    @property
+    def total_epochs(self) -> int:
+        """Epochs at the most."""
+        return self.epochs if self.stages is None else self.stages.mse_epochs + self.stages.nll_epochs
+
+    def build(self, model: nn.Module) -> Optimizer:
+        """The optimizer of this recipe."""
+        if self.optimizer == "sgd":
+            return torch.optim.SGD(model.parameters(), self.lr, self.momentum, weight_decay=self.weight_decay)
+        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[self.optimizer]
+        return kind(model.parameters(), self.lr, weight_decay=self.weight_decay)
+
+    def schedule(self, optimizer: Optimizer, steps_per_epoch: int) -> LRScheduler:
+        """The learning-rate schedule, stepped after every batch."""
+        if self.decay == "cosine":
+            return CosineAnnealingLR(optimizer, self.epochs * steps_per_epoch)
+        return MultiStepLR(optimizer, [int(epoch) * steps_per_epoch for epoch in self.decay], 0.1)
+
+    def quick(self) -> Recipe:
+        """The same, as short as can be."""
+        stages = None if self.stages is None else replace(self.stages, mse_epochs=2, nll_epochs=2)
+        return replace(self, epochs=2, stages=stages, batch=min(self.batch, 16))

@@ -1,0 +1,119 @@
+"""Result files: one JSON file a method, problem, split and seed, with all that is needed to make it again."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import resource
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from tradi import __version__
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a result is of."""
+
+    benchmark: str
+    variant: str
+    method: str
+    seed: int
+    split: int
+
+    def path(self, out: Path) -> Path:
+        """Where it is kept."""
+        place = (re.sub(r"[^\w.+=-]+", "-", part) for part in (self.benchmark, self.variant, self.method))
+        return out.joinpath(*place) / f"seed-{self.seed}-split-{self.split}.json"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out of one method on one problem.
+
+    Args:
+        key: what it is of.
+        metrics: numbers, by name.
+        curves: what the figures are drawn from.
+        settings: everything that was chosen before.
+        notes: what the method has to say, such as the scale it chose.
+        seconds: training (all its runs and its own tracking), tracking, preparing (scale, refresh), predicting.
+        peak_memory_mb: of the process that ran it.
+        made_by: command, versions and commit.
+    """
+
+    key: Key
+    metrics: dict[str, float]
+    curves: dict[str, Any]
+    settings: dict[str, Any]
+    notes: dict[str, Any]
+    seconds: dict[str, float]
+    peak_memory_mb: float
+    made_by: dict[str, Any]
+
+    def write(self, out: Path) -> Path:
+        """Write the file in one go: a killed process leaves no half of one."""
+        path = self.key.path(out)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(asdict(self), separators=(",", ":")) + "\n")
+        partial.replace(path)
+        return path
+
+
+def read_results(out: Path) -> list[Result]:
+    """All results in a folder, in the order of their paths."""
+    if not out.is_dir():
+        raise FileNotFoundError(f"{out} is not a folder of results: run `tradi bench NAME --out {out}` first")
+    results = []
+    for path in sorted(out.rglob("seed-*.json")):
+        try:
+            content = json.loads(path.read_text())
+            results.append(Result(Key(**content.pop("key")), **content))
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{path} is not a result file: {error}; delete it and run the benchmark again") from error
+    return results
+
+
+def peak_memory_mb() -> float:
+    """Largest resident size of this process so far; the unit differs between systems."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
+@cache
+def made_by() -> dict[str, Any]:
+    """Versions and commit of what runs here."""
+    return {
+        "tradi": __version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        **{name: _version(name) for name in ("torch", "numpy", "torchmetrics", "scikit-learn")},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """Commit of the checkout this file lies in, marked if files were changed since; None for an installed package."""
+    here = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=here, check=True, capture_output=True, text=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", ".")
+        return git("rev-parse", "HEAD") + ("-changed" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,66 @@
+"""The toy regression of section 4.1 and figure 2."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tradi.bench.methods import Deep, Dropout, Method, Perturbed, Single, Swag, Tradi
+from tradi.bench.problem import Data
+from tradi.bench.recipe import Recipe
+from tradi.bench.spec import Benchmark, Variant
+from tradi.covariance import FourierFeatures
+from tradi.data import toy
+from tradi.kalman import Kalman
+from tradi.models import mlp
+from tradi.regression import MeanVariance, TwoStage
+
+POINTS = 60  # to train on; half as many more to choose scales on
+
+# The network of a regression benchmark has no dropout, so MC Dropout trains one of its own.
+METHODS: dict[str, Method] = {
+    "Single network": Single(),
+    "MC Dropout": Dropout(dropout=0.05),
+    "Gaussian perturbation": Perturbed(),
+    "SWAG": Swag(),
+    "Deep Ensemble of 5": Deep(),
+    "TRADI": Tradi(),
+    "TRADI as in the paper": Tradi(kalman=Kalman.paper(), covariance=FourierFeatures.paper(), tolerance=None),
+}
+
+
+def load(root: Path, split: int, seed: int) -> Data:
+    """A function drawn from the Gaussian process by the seed, with noisy points of it."""
+    del root, split
+    source = toy(points=POINTS * 3 // 2 + 500, seed=seed)
+    sizes = [POINTS, POINTS // 2, 500]
+    train, validation, test = zip(source.x.split(sizes), source.y.split(sizes), strict=True)
+    mean, variance = replace(source, x=train[0], y=train[1]).ideal()
+    noise = torch.randn(source.truth.shape, generator=torch.Generator().manual_seed(seed)) * source.noise_variance**0.5
+    extra = {"grid": source.grid, "truth": source.truth, "noisy": source.truth + noise}
+    extra |= {"ideal_mean": mean, "ideal_variance": variance, "train_x": train[0], "train_y": train[1]}
+    return Data(train, validation, test, extra=extra)
+
+
+def network(data: Data, dropout: float | None) -> nn.Module:
+    """One hidden layer of 200."""
+    return MeanVariance(mlp(data.inputs, [200], dropout=dropout or 0.0), 200)
+
+
+TOY = Benchmark(
+    "toy",
+    "Toy regression: functions drawn from a Gaussian process (figure 2)",
+    (
+        Variant(
+            "gp",
+            load,
+            network,
+            Recipe("adam", 1e-2, batch=20, stages=TwoStage(mse_epochs=300, nll_epochs=100, patience=20)),
+        ),
+    ),
+    METHODS,
+    seeds=tuple(range(10)),
+)

@@ -1,0 +1,5 @@
+from pathlib import Path
+
+
+def data_root(p: Path | None) -> Path:
+    return p or Path("/tmp")

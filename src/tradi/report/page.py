@@ -1,0 +1,102 @@
+"""The report: Markdown tables, figures, and one HTML page that holds both."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tradi import metrics
+from tradi.bench.results import Result, read_results
+from tradi.report import figures
+from tradi.report.tables import tables
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem;color:#222}
+table{border-collapse:collapse;margin:.5rem 0}th,td{padding:.25rem .6rem;border-bottom:1px solid #ddd;text-align:right}
+th:first-child,td:first-child{text-align:left}td.best{font-weight:700}img{max-width:100%}main{overflow-x:auto}"""
+
+
+def write_report(folder: Path, out: Path) -> list[Path]:
+    """Read a folder of results; write `report.md`, `report.html` and the figures to `out`."""
+    results = read_results(folder)
+    if not results:
+        raise FileNotFoundError(f"no results under {folder}: run `tradi bench NAME --out {folder}` first")
+    out.mkdir(parents=True, exist_ok=True)
+    made = tables(results)
+    drawn = draw(results)
+    written = [out / "report.md", out / "report.html"]
+    for name, figure in drawn.items():
+        written.append(out / f"{name}.png")
+        figure.savefig(written[-1])
+    images = "\n".join(f"![{name}]({name}.png)" for name in drawn)
+    about = _about(results)
+    written[0].write_text(
+        "# Results\n\n" + about + "\n\n" + "\n".join(t.markdown() for t in made) + "\n" + images + "\n"
+    )
+    written[1].write_text(
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        f"<title>TRADI results</title><style>{STYLE}</style><main><h1>Results</h1><p>{html.escape(about)}</p>\n"
+        + "\n".join(table.html() for table in made)
+        + "".join(
+            f"<h3>{html.escape(name)}</h3><img alt='{html.escape(name)}' src='{_inline(f)}'>"
+            for name, f in drawn.items()
+        )
+        + "</main></html>\n"
+    )
+    return written
+
+
+def draw(results: Sequence[Result]) -> dict[str, Figure]:
+    """All figures of the first seed and split of each problem, by file name."""
+    drawn = {}
+    for benchmark, variant in dict.fromkeys((r.key.benchmark, r.key.variant) for r in results):
+        own = [r for r in results if (r.key.benchmark, r.key.variant) == (benchmark, variant)]
+        first = min((r.key.seed, r.key.split) for r in own)
+        shown = {r.key.method: r.curves for r in own if (r.key.seed, r.key.split) == first}
+        for curve in dict.fromkeys(name for curves in shown.values() for name in curves):
+            name = "-".join([benchmark, variant, *curve.split("/")]).replace("_", "-")
+            drawn[name] = _draw(curve.split("/")[-1], {m: c[curve] for m, c in shown.items() if curve in c})
+    return drawn
+
+
+def _draw(kind: str, curves: dict[str, dict[str, Any]]) -> Figure:
+    if kind == "regression_band":
+        one = next(iter(curves.values()))
+        bands = {
+            m: metrics.RegressionBand(**_tensors({k: c[k] for k in ("x", "mean", "sd", "epistemic_sd")}))
+            for m, c in curves.items()
+        }
+        truth, x, y = (torch.tensor(one[name]) for name in ("truth", "train_x", "train_y"))
+        return figures.regression_band(bands, truth, x, y)
+    if kind == "accuracy_confidence":
+        return figures.accuracy_confidence({m: metrics.AccuracyConfidence(**_tensors(c)) for m, c in curves.items()})
+    if kind == "calibration":
+        return figures.calibration({m: metrics.Calibration(**_tensors(c)) for m, c in curves.items()})
+    return figures.confidence_histogram({m: metrics.ConfidenceHistogram(**_tensors(c)) for m, c in curves.items()})
+
+
+def _tensors(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: torch.tensor(value) if isinstance(value, list) else value for name, value in fields.items()}
+
+
+def _about(results: Sequence[Result]) -> str:
+    versions = dict.fromkeys(
+        f"tradi {r.made_by['tradi']} at {r.made_by['commit']}, torch {r.made_by['torch']}" for r in results
+    )
+    quick = " QUICK RUNS: the numbers say nothing." if any(r.settings["quick"] for r in results) else ""
+    commands = ", ".join(dict.fromkeys(f"`{r.made_by['command']}`" for r in results))
+    return f"{len(results)} results of {'; '.join(versions)}. Commands: {commands}.{quick}"
+
+
+def _inline(figure: Figure) -> str:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

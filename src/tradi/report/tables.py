@@ -1,0 +1,172 @@
+"""Tables, made from result files alone."""
+
+from __future__ import annotations
+
+import html
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tradi.bench.results import Result
+from tradi.report import paper
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, a header and rows of text; `best` marks cells (row, column) to stand out."""
+
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+    note: str = ""
+    best: frozenset[tuple[int, int]] = frozenset()
+
+    def markdown(self) -> str:
+        """GitHub's dialect."""
+        lines = [f"### {self.title}", "", _row(self.header), _row(["---"] * len(self.header))]
+        for r, row in enumerate(self.rows):
+            lines.append(_row([f"**{cell}**" if (r, c) in self.best else cell for c, cell in enumerate(row)]))
+        return "\n".join([*lines, "", *([self.note, ""] if self.note else [])])
+
+    def html(self) -> str:
+        """A table element with its heading."""
+        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in self.header)
+        body = ""
+        for r, row in enumerate(self.rows):
+            cells = (
+                f"<td{' class=best' if (r, c) in self.best else ''}>{html.escape(t)}</td>" for c, t in enumerate(row)
+            )
+            body += f"<tr>{''.join(cells)}</tr>\n"
+        note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
+        table = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
+        return f"<h3>{html.escape(self.title)}</h3>\n{table}{note}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One measure: its key in result files, a factor and digits to print it with, and which way is better."""
+
+    title: str
+    metric: str
+    factor: float = 1.0
+    digits: int = 2
+    higher: bool = False
+
+
+CLASSIFICATION = (
+    Column("accuracy %", "accuracy", 100, 2, higher=True),
+    Column("NLL", "nll", digits=4),
+    Column("ECE", "ece", digits=4),
+)
+OOD = (
+    *CLASSIFICATION[:2],
+    Column("AUC", "notMNIST/confidence/auroc", 100, 1, higher=True),
+    Column("AUPR", "notMNIST/confidence/aupr_out", 100, 1, higher=True),
+    Column("FPR95", "notMNIST/confidence/fpr95", 100, 1),
+    Column("AUC, entropy", "notMNIST/entropy/auroc", 100, 1, higher=True),
+    Column("AUC, mutual information", "notMNIST/information/auroc", 100, 1, higher=True),
+    Column("joint ECE", "notMNIST/joint_ece", digits=3),
+)
+REGRESSION = (
+    Column("RMSE", "rmse", digits=3),
+    Column("NLL", "nll", digits=3),
+    Column("NLL, mixture", "nll_mixture", digits=3),
+    Column("CRPS", "crps", digits=3),
+    Column("95% covers %", "coverage95", 100, 1),
+)
+TOY = (
+    Column("NLL among the points", "inside/nll_mixture", digits=3),
+    Column("95% covers %, among", "inside/coverage95", 100, 1),
+    Column("sd over exact GP's, among", "inside/sd_over_ideal"),
+    Column("NLL beyond", "outside/nll_mixture", digits=3),
+    Column("95% covers %, beyond", "outside/coverage95", 100, 1),
+    Column("sd over exact GP's, beyond", "outside/sd_over_ideal"),
+)
+
+
+def tables(results: Sequence[Result]) -> list[Table]:
+    """Every table that the results suffice for."""
+    made = []
+    for benchmark in dict.fromkeys(result.key.benchmark for result in results):
+        own = [result for result in results if result.key.benchmark == benchmark]
+        if benchmark == "uci":
+            made += [by_variant(own, REGRESSION[0], "rmse"), by_variant(own, REGRESSION[1], "nll")]
+        variants = dict.fromkeys(result.key.variant for result in own)
+        for variant in variants:
+            rows = [result for result in own if result.key.variant == variant]
+            columns = next(c for c in (OOD, TOY, REGRESSION, CLASSIFICATION) if c[-1].metric in rows[0].metrics)
+            theirs = {"mnist": paper.MNIST, "mnist-ood": paper.MNIST_OOD}.get(benchmark, {})
+            made.append(by_method(f"{benchmark}: {variant}", rows, columns, theirs))
+    return made
+
+
+def by_method(
+    title: str, results: Sequence[Result], columns: Sequence[Column], theirs: dict[str, dict[str, float]]
+) -> Table:
+    """Methods down, measures across: mean and standard deviation over seeds and splits; then the paper's."""
+    methods = list(dict.fromkeys(result.key.method for result in results))
+    values = {m: [_values(results, m, column) for column in columns] for m in methods}
+    rows = [
+        [m, *(_mean_sd(v, c) for v, c in zip(values[m], columns, strict=True)), _seconds(results, m)] for m in methods
+    ]
+    best = frozenset(
+        (row, 1 + number)
+        for number, column in enumerate(columns)
+        if not column.metric.endswith(("coverage95", "sd_over_ideal"))  # the right value is best there
+        for row in _winners([values[m][number] for m in methods], column)
+    )
+    rows += [
+        [f"paper: {m}", *(f"{c.factor * line[c.metric]:.{c.digits}f}" if c.metric in line else "" for c in columns), ""]
+        for m, line in theirs.items()
+    ]
+    count = len({(result.key.seed, result.key.split) for result in results})
+    note = f"Mean ± standard deviation over {count} seeds or splits. Seconds are of training, on one core."
+    return Table(title, ["", *(column.title for column in columns), "training s"], rows, note, best)
+
+
+def by_variant(results: Sequence[Result], column: Column, kind: str) -> Table:
+    """Data sets down, methods across, and the paper's figures."""
+    variants = list(dict.fromkeys(result.key.variant for result in results))
+    methods = list(dict.fromkeys(result.key.method for result in results))
+    rows, best = [], set()
+    for number, variant in enumerate(variants):
+        own = [result for result in results if result.key.variant == variant]
+        values = [_values(own, method, column) for method in methods]
+        theirs = paper.UCI.get(variant, {}).get(kind, {})
+        rows.append([variant, *(_mean_sd(v, column) for v in values), *(f"{x:.2f}" for x in theirs.values())])
+        best |= {(number, 1 + winner) for winner in _winners(values, column)}
+    header = ["", *methods, *(f"paper: {name}" for name in ("MC Dropout", "Deep Ensemble", "TRADI"))]
+    note = (
+        "Mean ± standard deviation over the published splits, in the target's unit; NLL of the moment-matched Gaussian."
+    )
+    return Table(f"UCI: {column.title}", header, rows, note, frozenset(best))
+
+
+def _values(results: Sequence[Result], method: str, column: Column) -> list[float]:
+    own = (result for result in results if result.key.method == method)
+    return [column.factor * result.metrics[column.metric] for result in own if column.metric in result.metrics]
+
+
+def _mean_sd(values: Sequence[float], column: Column) -> str:
+    if not values:
+        return ""
+    mean = f"{statistics.fmean(values):.{column.digits}f}"
+    return f"{mean} ± {statistics.stdev(values):.{column.digits}f}" if len(values) > 1 else mean
+
+
+def _winners(values: Sequence[Sequence[float]], column: Column) -> list[int]:
+    """Rows whose mean, as printed, is the best."""
+    means = [round(statistics.fmean(v), column.digits) if v else None for v in values]
+    known = [mean for mean in means if mean is not None]
+    if not known:
+        return []
+    top = max(known) if column.higher else min(known)
+    return [row for row, mean in enumerate(means) if mean == top]
+
+
+def _seconds(results: Sequence[Result], method: str) -> str:
+    return f"{statistics.fmean(r.seconds['training'] for r in results if r.key.method == method):.1f}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
