@@ -113,7 +113,7 @@ def test_half_precision_weights_get_their_members_in_half_precision(
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: FEATURES(features=0), r"features must be at least 1, got 0"),
+        (lambda: FEATURES(features=0), r"features must be a whole number, at least 1, got 0"),
         (lambda: FEATURES(length_scale=0.0), r"length_scale must be positive and finite, got 0\.0"),
         (lambda: FEATURES(length_scale=math.inf), r"length_scale must be positive and finite, got inf"),
         (lambda: FEATURES(length_scale=math.nan), r"length_scale must be positive and finite, got nan"),
@@ -131,8 +131,8 @@ def test_bad_options_say_what_where_and_which(build: Callable[[], object], messa
 def test_full_covariance_refuses_a_large_layer_when_attached_before_allocating() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(1000, 500))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    gib = f"{500_500**2 * 4 / 2**30:,.2f}"
-    message = rf"layer '1' needs a 500,500 x 500,500 matrix, {gib} GiB.*use FourierFeatures\(\).*select=.*max_bytes"
+    gib = f"{(500_500**2 + 6**2) * 4 / 2**30:,.2f}"
+    message = rf"needs {gib} GiB.*500,500 x 500,500 matrix of layer '1'.*use FourierFeatures\(\).*select=.*max_bytes"
     with pytest.raises(ValueError, match=message):  # allocating the terabyte would be a RuntimeError
         tradi.TRADI(model, optimizer, covariance=tradi.FullCovariance())
     tradi.TRADI(model, optimizer, covariance=tradi.FullCovariance(), select="0")

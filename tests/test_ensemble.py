@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import dataclasses
+import warnings
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import tradi
 from tests.training import network, problem, same, snapshot, train
@@ -117,6 +122,114 @@ def test_tuples_and_dicts_keep_their_form(wrap: Any, read: Any) -> None:
     torch.testing.assert_close(joined, read(output))
 
 
+@dataclasses.dataclass
+class Named:
+    logits: Tensor
+    loss: Tensor | None = None
+
+
+class Output(OrderedDict[str, Tensor]):
+    """A dict of somebody's own."""
+
+
+@pytest.mark.parametrize(
+    ("wrap", "read"),
+    [(lambda out: Named(out), lambda o: o.logits), (lambda out: Output(logits=out), lambda o: o["logits"])],
+)
+def test_dataclasses_and_dicts_of_ones_own_are_stacked_too(wrap: Any, read: Any) -> None:
+    posterior = tracked(Wrapped(lambda out: out))
+    posterior.model.wrap = wrap
+    ensemble = posterior.sample(3)
+    assert type(ensemble(X)) is type(wrap(X))
+    assert read(ensemble(X)).shape == (3, 16, 3)
+    assert read(ensemble.predict([X[:10], X[10:]])).shape == (3, 16, 3)
+
+
+def test_outputs_that_cannot_be_put_together_are_an_error() -> None:
+    posterior = tracked(Wrapped(lambda out: out))
+    posterior.model.wrap = lambda out: out.detach().numpy()  # type: ignore[assignment]
+    with pytest.raises(TypeError, match="ndarray cannot be put together"):
+        posterior.sample(2)(X)
+    posterior.model.wrap = lambda out: out.sum().item()  # type: ignore[assignment]
+    with pytest.raises(TypeError, match="float cannot be put together"):
+        posterior.sample(2)(X)
+    posterior.model.wrap = lambda out: list(out)  # type: ignore[assignment]
+    with pytest.raises(TypeError, match="lists of different lengths"):
+        posterior.sample(2).predict([X, X[:3]])
+    posterior.model.wrap = lambda out: out.sum()  # type: ignore[assignment]
+    with pytest.raises(TypeError, match="first axis, and this model's has none"):
+        posterior.sample(2).predict([X])
+
+
+def test_a_loader_that_shuffles_is_refused_where_members_are_compared() -> None:
+    data = TensorDataset(torch.cat([x for x, _ in problem()]), torch.cat([y for _, y in problem()]))
+    posterior = tracked(nn.Linear(4, 3))
+    shuffled, ordered = (DataLoader(data, 16, shuffle=shuffle) for shuffle in (True, False))
+    with pytest.raises(ValueError, match="loader gives its samples in another order.*shuffle=False"):
+        posterior.sample(3).predict(shuffled)
+    with pytest.raises(ValueError, match="validation gives its samples in another order"):
+        posterior.choose_scale(shuffled)
+    assert posterior.sample(3).predict(ordered).shape == (3, 64, 3)
+    assert posterior.choose_scale(ordered).choice is not None
+
+
+def test_threads_share_an_ensemble() -> None:
+    ensemble = tracked().sample(4).refresh(problem())
+    expected = [ensemble(x) for x, _ in problem()]
+    with ThreadPoolExecutor(4) as pool:
+        outputs = list(pool.map(ensemble, [x for x, _ in problem()] * 20))
+    assert all(torch.equal(output, expected[i % 4]) for i, output in enumerate(outputs))
+
+
+def test_a_forward_that_writes_to_buffers_leaves_nothing_for_the_next_member() -> None:
+    class Counting(nn.Module):
+        count: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(4, 3)
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.count += 1
+            return self.net(x) + self.count
+
+    ensemble = tracked(Counting()).sample(3)
+    assert torch.equal(ensemble(X), ensemble(X))
+
+
+def test_members_drawn_in_inference_mode_serve_outside_of_it() -> None:
+    ensemble = tracked().sample(2)
+    with torch.inference_mode():
+        ensemble.refresh(problem())(X)
+    x = X.clone().requires_grad_()
+    ensemble(x).sum().backward()
+    assert x.grad is not None
+
+
+def test_forgetting_to_refresh_is_a_warning_where_it_matters() -> None:
+    with pytest.warns(UserWarning, match=r"call refresh\(training data\)"):
+        tracked().sample(2)(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tracked().sample(2).refresh(problem())(X)
+        tracked(nn.Linear(4, 3)).sample(2)(X)
+        tracked().final()(X)
+
+
+def test_a_tuple_of_inputs_is_passed_by_position() -> None:
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(4, 3)
+
+        def forward(self, a: Tensor, b: Tensor | None = None) -> Tensor:
+            return self.net(a if b is None else a + b)
+
+    ensemble = tracked(Sum()).sample(2)
+    assert torch.equal(ensemble.predict([((X, X), None)]), ensemble(X, X))
+
+
 def test_prediction_of_a_data_set_equals_prediction_of_its_batches() -> None:
     ensemble = tracked().sample(3).refresh(problem())
     whole = ensemble.predict(problem())
@@ -155,6 +268,28 @@ def test_refresh_weighs_a_short_last_batch_by_its_length() -> None:
     torch.testing.assert_close(member[0].running_mean, x.mean(0))
     variance = (50 * x[:50].var(0) + 14 * x[50:].var(0)) / 64
     torch.testing.assert_close(member[0].running_var, variance)
+
+
+def test_refresh_averages_over_all_uses_of_a_layer_and_leaves_its_other_buffers_alone() -> None:
+    class Gated(nn.BatchNorm1d):
+        def __init__(self) -> None:
+            super().__init__(4)
+            self.register_buffer("gate", torch.ones(4))
+
+    class Siamese(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.head = Gated(), nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.norm(x) + self.norm(3 + 2 * x))
+
+    member: Any = tracked(Siamese()).sample(1).refresh(problem())[0]
+    oracle: Any = tracked(Siamese()).sample(1)[0]
+    torch.optim.swa_utils.update_bn(problem(), oracle)
+    torch.testing.assert_close(member.norm.running_mean, oracle.norm.running_mean)
+    torch.testing.assert_close(member.norm.running_var, oracle.norm.running_var)
+    assert torch.equal(member.norm.gate, torch.ones(4))
 
 
 def test_refresh_leaves_dropout_off_and_modes_and_momentum_as_they_were() -> None:
@@ -220,5 +355,13 @@ def test_bad_input_names_cause_and_remedy() -> None:
         ensemble.predict([()])
     with pytest.raises(IndexError, match="member 2 of an ensemble of 2"):
         ensemble[2]
+    with pytest.raises(IndexError, match="member 7 of an ensemble of 2"):
+        next(ensemble.outputs(7, problem()))
+    with pytest.raises(TypeError, match=r"pass a DataLoader or a list of batches, such as \[x\], not a tensor"):
+        ensemble.predict(X)
+    with pytest.raises(ValueError, match=r"batch of one sample: use drop_last=True"):
+        ensemble.refresh([X, X[:1]])
+    with pytest.raises(TypeError, match="integer"):
+        posterior.sample(2, seed=1.5)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         ensemble(torch.randn(5, 7))

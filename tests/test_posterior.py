@@ -70,6 +70,39 @@ def test_a_posterior_of_another_architecture_is_an_error_that_lists_both_sides(t
         tradi.load_posterior(tmp_path / "q", other)
 
 
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
+        tracked().save(tmp_path / "nowhere" / "p")
+
+
+def test_buffers_that_share_memory_are_saved(tmp_path: Path) -> None:
+    model = network()
+    whole = torch.arange(8.0)
+    model.register_buffer("left", whole[:4])
+    model.register_buffer("right", whole[2:])
+    posterior = tracked(model)
+    posterior.save(tmp_path / "p")
+    loaded: Any = tradi.load_posterior(tmp_path / "p", posterior.model).model
+    assert torch.equal(loaded.right, whole[2:])
+
+
+def test_another_covariance_keeps_what_was_tracked() -> None:
+    posterior = tracked().rescaled(2.0)
+    other = posterior.with_covariance(tradi.Independent())
+    assert same(posterior.mean, other.mean)
+    assert other.scale == 2.0
+    assert not same(posterior.noise(0), other.noise(0))
+    with pytest.raises(ValueError, match="needs a covariance that was tracked"):
+        posterior.with_covariance(tradi.FullCovariance())
+
+
+def test_a_nan_in_a_weight_that_is_not_tracked_is_named_too() -> None:
+    model = network()
+    model[1].weight.data[0] = float("nan")
+    with pytest.raises(ValueError, match=r"not finite|1\.weight are NaN"):
+        tracked(model)
+
+
 def test_scale_multiplies_the_noise() -> None:
     posterior = tracked()
     noise = posterior.noise(0, seed=1)

@@ -31,6 +31,12 @@ def test_losses_are_the_papers() -> None:
     torch.testing.assert_close(gaussian_nll((mean, variance), y), expected)
 
 
+def test_targets_of_another_shape_are_refused_and_not_broadcast() -> None:
+    for loss in (squared_error, gaussian_nll):
+        with pytest.raises(ValueError, match=r"must have shape \(7, 1\) like the mean, got \(7,\)"):
+            loss((torch.zeros(7, 1), torch.ones(7, 1)), torch.zeros(7))
+
+
 @pytest.mark.parametrize("value", [1e-4, 0.3, 50.0])
 def test_the_variance_head_starts_at_the_given_value_everywhere(value: float) -> None:
     net = model()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,6 +107,48 @@ def test_void_pixels_are_left_out() -> None:
     assert full.nll == pytest.approx(partial.nll)
 
 
+def test_single_samples_without_a_class_are_left_out_and_images_may_differ_in_size() -> None:
+    posterior = tracked(nn.Linear(4, 3))
+    whole = posterior.choose_scale(problem(), members=2).choice
+    first = [(torch.cat([x, x[:2]]), torch.cat([y, torch.tensor([-100, -1])])) for x, y in problem()]
+    void = posterior.choose_scale(first, members=2).choice
+    assert whole is not None
+    assert void is not None
+    assert void.nll == pytest.approx(whole.nll)
+
+    class Pixels(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out = self.net(x)
+            return out if self.training else out[:, :, None].expand(-1, -1, len(x))
+
+    sizes = [(x[:n], y[:n, None].repeat(1, n)) for (x, y), n in zip(problem(), (16, 5, 9, 2), strict=True)]
+    assert tracked(Pixels()).choose_scale(sizes, members=2).choice is not None
+
+
+def test_the_choice_is_kept_in_the_file(tmp_path: Path) -> None:
+    chosen = tracked(nn.Linear(4, 3)).choose_scale(problem(), members=2)
+    chosen.save(tmp_path / "p")
+    assert tradi.load_posterior(tmp_path / "p", nn.Linear(4, 3)).choice == chosen.choice
+
+
+def test_an_answer_at_the_limits_of_the_search_is_a_warning() -> None:
+    posterior = tracked(nn.Linear(4, 3))
+    with pytest.warns(UserWarning, match="was hardly anything tracked"):
+        posterior.choose_scale(problem(), members=1, log_prob=lambda out, y: torch.zeros(len(y)))
+    still = posterior.rescaled(0).sample(1)[0]
+
+    def only_the_mean(out: Tensor, y: Tensor) -> Tensor:
+        known = any(torch.equal(out, still(x)) for x, _ in problem())
+        return torch.full((len(y),), 0.0 if known else -9.0)
+
+    with pytest.warns(UserWarning, match="scale 0, members all alike"):
+        posterior.choose_scale(problem(), members=1, log_prob=only_the_mean)
+
+
 def test_likelihoods_agree_with_torch_distributions() -> None:
     logits, labels = torch.randn(6, 3), torch.randint(3, (6,))
     expected = torch.distributions.Categorical(logits=logits).log_prob(labels)
@@ -137,5 +180,17 @@ def test_bad_input_names_cause_and_remedy() -> None:
         posterior.choose_scale(iter(problem()), refresh=problem())
     with pytest.raises(TypeError, match="pass log_prob="):
         posterior.choose_scale([(X, X[:, :3])], refresh=problem())
+    with pytest.raises(TypeError, match="refresh must be iterable more than once"):
+        posterior.choose_scale(problem(), refresh=iter(problem()))
+    with pytest.raises(ValueError, match="refresh gave no batches"):
+        posterior.choose_scale(problem(), refresh=[])
+    with pytest.raises(ValueError, match="must be below 3, got 255"):
+        posterior.choose_scale([(X, torch.full((16,), 255))], refresh=problem())
+    with pytest.raises(ValueError, match=r"must have shape \(16,\).*got \(16, 1\)"):
+        posterior.choose_scale([(X, torch.zeros(16, 1, dtype=torch.int64))], refresh=problem())
+    with pytest.raises(TypeError, match="targets must be tensors, got list"):
+        posterior.choose_scale([(X, [0] * 16)], refresh=problem())
+    with pytest.raises(ValueError, match="look for NaN in the validation inputs"):
+        posterior.choose_scale([(X * math.nan, problem()[0][1])], refresh=problem())
     with pytest.raises(ValueError, match="must have one shape"):
         log_likelihood((X, X), X[:, :1])

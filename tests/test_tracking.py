@@ -215,6 +215,46 @@ class Tied(nn.Module):
         return self.decode(self.encode(x).relu())
 
 
+def test_a_layer_that_is_replaced_starts_afresh() -> None:
+    model = network()
+    optimizer = sgd(model)
+    tracker = tradi.TRADI(model, optimizer)
+    train(model, optimizer, 5)
+    model[4] = nn.Linear(8, 3)
+    optimizer.add_param_group({"params": model[4].parameters()})
+    seen: list[Tensor] = []
+    train(model, optimizer, 5, lambda _: seen.append(model[4].weight.detach().clone()))
+    check_moments(tracker.posterior(), "4.weight", seen)
+
+
+def test_an_optimizer_that_took_over_unseen_is_noticed() -> None:
+    model = network()
+    optimizer = sgd(model)
+    tracker = tradi.TRADI(model, optimizer)
+    train(model, optimizer, 3)
+    train(model, copy.deepcopy(optimizer), 3)  # keeps the parameters, loses the hooks
+    other = sgd(model)
+    train(model, other, 1)
+    with pytest.warns(UserWarning, match="changed since the last step that was seen"):
+        tracker.posterior()
+
+
+def test_a_tracker_that_a_module_holds_is_not_copied_with_it() -> None:
+    model = network()
+    optimizer = sgd(model)
+    model.tracker = tradi.TRADI(model, optimizer)
+    train(model, optimizer, 3)
+    assert copy.deepcopy(model).tracker is model.tracker
+
+
+def test_one_optimizer_given_twice_is_one() -> None:
+    model = network()
+    optimizer = sgd(model)
+    tracker = tradi.TRADI(model, (one for one in (optimizer, optimizer)))  # type: ignore[arg-type]
+    train(model, optimizer, 3)
+    assert tracker.steps == 3
+
+
 def test_tied_weights_are_tracked_once_and_stay_tied_in_members() -> None:
     model = Tied()
     optimizer = sgd(model)
@@ -306,7 +346,7 @@ def test_state_follows_a_model_to_another_device(monkeypatch: pytest.MonkeyPatch
     model.weight.grad = torch.empty(3, 4, device="meta")
     model.bias.grad = torch.empty(3, device="meta")
     optimizer.step()
-    assert {saved["mean"].device.type for saved in tracker.state_dict()["weights"].values()} == {"meta"}
+    assert {saved["second"].device.type for saved in tracker.state_dict()["weights"].values()} == {"meta"}
 
 
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
@@ -466,7 +506,7 @@ def test_state_dict_is_a_copy_of_tensors_and_numbers() -> None:
     assert all(
         torch.equal(torch.as_tensor(a), torch.as_tensor(b)) for a, b in zip(leaves(state), leaves(kept), strict=True)
     )
-    assert sum(leaf.nbytes for leaf in leaves(state) if isinstance(leaf, Tensor)) == 8 * sum(
+    assert sum(leaf.nbytes for leaf in leaves(state["weights"]) if isinstance(leaf, Tensor)) == 8 * sum(
         w.parameter.numel() for w in tracker.tracked
     )
 
@@ -476,12 +516,20 @@ def test_a_checkpoint_that_does_not_fit_is_an_error_that_lists_both_sides() -> N
     optimizer = sgd(model)
     tracker = tradi.TRADI(model, optimizer)
     train(model, optimizer, 2)
-    with pytest.raises(ValueError, match=r"does not fit.*4\.weight.*follows.*1\.weight"):
-        tradi.TRADI(other, sgd(other)).load_state_dict(tracker.state_dict())
-    with pytest.raises(ValueError, match="does not fit"):
-        tradi.TRADI(model, sgd(model), covariance=tradi.FullCovariance()).load_state_dict(tracker.state_dict())
-    with pytest.raises(ValueError, match="other filter options"):
-        tradi.TRADI(model, sgd(model), kalman=tradi.Kalman.paper()).load_state_dict(tracker.state_dict())
+    state = tracker.state_dict()
+    with pytest.raises(ValueError, match=r"checkpoint is of weights.*4\.weight.*follows.*1\.weight"):
+        tradi.TRADI(other, sgd(other)).load_state_dict(state)
+    with pytest.raises(ValueError, match=r"0\.weight.*4\.weight.*follows.*4\.weight"):
+        tradi.TRADI(model, sgd(model), select="4").load_state_dict(state)
+    turned = nn.Sequential(nn.Linear(8, 4), *list(model)[1:4], nn.Linear(3, 8))
+    with pytest.raises(ValueError, match=r"\(8, 4\).*follows.*\(4, 8\)"):
+        tradi.TRADI(turned, sgd(turned)).load_state_dict(state)
+    with pytest.raises(ValueError, match="holds variances, which FullCovariance"):
+        tradi.TRADI(model, sgd(model), covariance=tradi.FullCovariance()).load_state_dict(state)
+    with pytest.raises(ValueError, match=r"written with the filter.*Trajectory.*has.*AlgorithmOne"):
+        tradi.TRADI(model, sgd(model), kalman=tradi.Kalman.paper(), select=nn.Linear).load_state_dict(state)
+    with pytest.raises(ValueError, match="not the state_dict"):
+        tracker.load_state_dict(model.state_dict())
 
 
 def test_what_cannot_be_tracked_is_an_error_at_construction() -> None:
@@ -491,9 +539,23 @@ def test_what_cannot_be_tracked_is_an_error_at_construction() -> None:
     lazy = nn.LazyLinear(3)
     with pytest.raises(TypeError, match="forward pass"):
         tradi.TRADI(lazy, sgd(lazy))
+    with pytest.warns(FutureWarning):
+        normed = nn.utils.weight_norm(nn.Linear(4, 3))
+    with pytest.raises(TypeError, match=r"computed tensor, 'weight'.*parametrizations"):
+        tradi.TRADI(normed, sgd(normed))
     meta = nn.Linear(4, 3, device="meta")
     with pytest.raises(TypeError, match="meta device"):
         tradi.TRADI(meta, sgd(meta))
+
+
+def test_frozen_weights_of_any_kind_are_no_obstacle() -> None:
+    model = network()
+    model.register_parameter("codes", nn.Parameter(torch.zeros(3, dtype=torch.int8), requires_grad=False))
+    model.register_parameter("nothing", nn.Parameter(torch.zeros(0, 4)))
+    optimizer = sgd(model)
+    tracker = tradi.TRADI(model, optimizer)
+    train(model, optimizer, 2)
+    assert "codes" not in tracker.posterior().mean
 
 
 def test_wrong_arguments_are_errors_that_name_the_remedy() -> None:
@@ -504,6 +566,14 @@ def test_wrong_arguments_are_errors_that_name_the_remedy() -> None:
         tradi.TRADI(model, sgd(model), select="no.such.layer")
     with pytest.raises(TypeError, match=r"torch\.optim\.Optimizer"):
         tradi.TRADI(model, ["adam"])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="got StepLR"):
+        tradi.TRADI(model, torch.optim.lr_scheduler.StepLR(sgd(model), 1))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module"):
+        tradi.TRADI(None, sgd(model))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="kalman must be an instance of Kalman"):
+        tradi.TRADI(model, sgd(model), kalman=tradi.Kalman)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="covariance must be an instance of Covariance"):
+        tradi.TRADI(model, sgd(model), covariance="full")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="select must be"):
         tradi.TRADI(model, sgd(model), select=3)  # type: ignore[arg-type]
 
@@ -532,4 +602,4 @@ def test_memory_is_two_floats_a_weight_and_attaching_allocates_nothing() -> None
     model.weight.grad = torch.zeros_like(model.weight)
     optimizer.step()
     (saved,) = tracker.state_dict()["weights"].values()
-    assert saved["mean"].nbytes + saved["second"].nbytes == 8 * model.weight.numel()
+    assert saved["mean"]["weight"].nbytes + saved["second"].nbytes == 8 * model.weight.numel()

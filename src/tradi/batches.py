@@ -1,8 +1,9 @@
-"""What loaders give, and how it reaches a model."""
+"""What loaders give, how it reaches a model, and how outputs of any form are put together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +12,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 
 def check_reiterable(loader: Iterable[Any], argument: str) -> None:
-    """Raise for an iterator: members are run one after another, each over all of the data."""
+    """Raise for what cannot be iterated batch by batch, again for every member."""
+    if isinstance(loader, Tensor):
+        raise TypeError(
+            f"{argument} must give batches: pass a DataLoader or a list of batches, such as [x], not a tensor"
+        )
     if isinstance(loader, Iterator):
         raise TypeError(
             f"{argument} must be iterable more than once, such as a DataLoader or a list of batches, "
@@ -36,10 +41,52 @@ def batches(loader: Iterable[Any], argument: str, device: torch.device) -> Itera
 
 
 def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """How inputs are passed to a model: a mapping as keyword arguments, anything else as the one argument."""
-    return ((), dict(inputs)) if isinstance(inputs, Mapping) else ((inputs,), {})
+    """How inputs are passed to a model: a mapping by keyword, a tuple by position, anything else as one argument."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (inputs if isinstance(inputs, tuple) else (inputs,)), {}
 
 
-def batch_size(inputs: Any) -> int:
-    """Length of the first tensor's first axis."""
-    return next(len(leaf) for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor))
+class SameOrder:
+    """Watches that a loader gives every member the same samples in the same order: rows are put together by place."""
+
+    def __init__(self, argument: str) -> None:
+        self.argument = argument
+        self._first: list[tuple[Any, ...]] = []
+
+    def check(self, number: int, inputs: Any) -> None:
+        """Compare batch `number` with what the first member was given."""
+        tensors = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
+        seen = tuple((tuple(t.shape), t.reshape(-1)[:64].tolist()) for t in tensors)
+        if number == len(self._first):
+            self._first.append(seen)
+        elif number > len(self._first) or repr(self._first[number]) != repr(seen):  # by repr: NaN differs from itself
+            raise ValueError(
+                f"{self.argument} gives its samples in another order or form every time, and members are compared "
+                "sample by sample: pass a loader with shuffle=False and without random augmentation"
+            )
+
+
+def combined(join: Callable[[Sequence[Tensor]], Tensor], outputs: Sequence[Any]) -> Any:
+    """Outputs of one form, their tensors joined: tuples, dicts and dataclasses keep their form, equal constants too."""
+    first = outputs[0]
+    if isinstance(first, Tensor):
+        return join(outputs)
+    if any(type(other) is not type(first) for other in outputs):
+        raise TypeError(f"outputs differ in form: {sorted({type(output).__name__ for output in outputs})}")
+    if dataclasses.is_dataclass(first) and not isinstance(first, type):
+        names = [field.name for field in dataclasses.fields(first)]
+        return dataclasses.replace(first, **{n: combined(join, [getattr(o, n) for o in outputs]) for n in names})
+    if isinstance(first, Mapping):
+        return type(first)({key: combined(join, [output[key] for output in outputs]) for key in first})  # type: ignore[call-arg]
+    if isinstance(first, tuple | list):
+        if any(len(output) != len(first) for output in outputs):
+            raise TypeError("outputs are lists of different lengths, which cannot be put together")
+        parts = [combined(join, parts) for parts in zip(*outputs, strict=True)]
+        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+    if first is None or (isinstance(first, bool | int | float | str) and all(output == first for output in outputs)):
+        return first
+    raise TypeError(
+        f"an output of type {type(first).__name__} cannot be put together over members or batches: "
+        "let the model return tensors, in tuples, dicts or dataclasses if need be"
+    )

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _NormBase
 
-from tradi.batches import arguments, batch_size
+from tradi.batches import arguments
+
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def running_layers(model: nn.Module) -> dict[str, _NormBase]:
@@ -38,25 +40,35 @@ def refreshed(model: nn.Module, state: dict[str, Tensor], data: Iterable[tuple[A
         data: (inputs, target) pairs.
     """
     layers = running_layers(model)
-    fresh = {f"{n}.{b}": torch.zeros_like(t) for n, m in layers.items() for b, t in m.named_buffers(recurse=False)}
-    seen = 0
+    fresh = {f"{name}.{part}": torch.zeros_like(getattr(m, part)) for name, m in layers.items() for part in STATISTICS}
     with _collecting(list(layers.values())):
         for inputs, _ in data:
-            seen += batch_size(inputs)
-            for layer in layers.values():
-                layer.momentum = batch_size(inputs) / seen
             functional_call(model, state | fresh, *arguments(inputs))
     return fresh
 
 
 @contextmanager
 def _collecting(layers: list[_NormBase]) -> Iterator[None]:
+    seen = dict.fromkeys(layers, 0)
+
+    def weigh(layer: _NormBase, inputs: tuple[Tensor, ...]) -> None:
+        """A layer that is used twice in a pass sees twice as much."""
+        samples = len(inputs[0])
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and inputs[0][:, 0].numel() == 1:
+            raise ValueError(
+                "BatchNorm cannot be refreshed on a batch of one sample: use drop_last=True or larger batches"
+            )
+        seen[layer] += samples
+        layer.momentum = samples / seen[layer]
+
     before = [(layer.training, layer.momentum) for layer in layers]
+    hooks = [layer.register_forward_pre_hook(weigh) for layer in layers]
     try:
         for layer in layers:
             layer.train()
         yield
     finally:
-        for layer, (training, momentum) in zip(layers, before, strict=True):
+        for layer, hook, (training, momentum) in zip(layers, hooks, before, strict=True):
+            hook.remove()
             layer.train(training)
             layer.momentum = momentum

@@ -83,7 +83,7 @@ def _bench(options: argparse.Namespace) -> None:
 
     asked = runner.Options(
         data=data_root(options.data),
-        out=options.out,
+        out=options.out / "quick" if options.quick else options.out,  # never to be taken for results
         methods=options.methods and tuple(options.methods),
         variants=options.variants and tuple(options.variants),
         seeds=options.seeds and tuple(options.seeds),

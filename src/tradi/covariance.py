@@ -44,6 +44,12 @@ class Layer:
         return math.sqrt(square)
 
     @cached_property
+    def unit(self) -> float:
+        """The spread, but not less than what float32 can tell apart at the size of the weights."""
+        largest = max(w.abs().max().item() for w in self.weights.values())
+        return max(self.spread, 1e-6 * largest, 1e-30)
+
+    @cached_property
     def mean_variance(self) -> float:
         """Average of the layer's variances, each clamped to 0."""
         size = sum(v.numel() for v in self.variance.values())
@@ -88,8 +94,8 @@ class Covariance(ABC):
     def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
         """Noise of mean 0 for every weight of the layer: a function of the layer, the seed and the member alone."""
 
-    def check(self, layer: str, size: int, dtype: torch.dtype) -> None:  # noqa: B027 (most have nothing to object)
-        """Raise where a layer of `size` weights, tracked in `dtype`, is more than this covariance can hold."""
+    def check(self, sizes: dict[str, int], itemsize: int) -> None:  # noqa: B027 (most have nothing to object)
+        """Raise where layers of so many weights, tracked in numbers of `itemsize` bytes, are more than it can hold."""
 
     def options(self) -> dict[str, float]:
         """The options, as numbers: what a checkpoint needs to build this object again."""
@@ -123,8 +129,8 @@ class FourierFeatures(Covariance):
     shared_phases: bool = True
 
     def __post_init__(self) -> None:
-        if self.features < 1:
-            raise ValueError(f"features must be at least 1, got {self.features}")
+        if not isinstance(self.features, int) or self.features < 1:
+            raise ValueError(f"features must be a whole number, at least 1, got {self.features!r}")
         if not 0 < self.length_scale < math.inf:
             raise ValueError(f"length_scale must be positive and finite, got {self.length_scale}")
         _check_shrinkage(self.shrinkage)
@@ -141,8 +147,7 @@ class FourierFeatures(Covariance):
 
     def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
         N = self.features
-        # A layer worn down to denormal weights has no shape to speak of, and 1 / ell would overflow.
-        ell = self.length_scale if self.absolute else self.length_scale * max(layer.spread, 1e-30)
+        ell = self.length_scale if self.absolute else self.length_scale * layer.unit
         theta = Stream(seed, member, f"{layer.name}/theta").normal(0, N) / ell
         m = Stream(seed, member, f"{layer.name}/m").normal(0, N) * math.sqrt(2 / N)
         shared = 2 * math.pi * Stream(seed, member, f"{layer.name}/phi").uniform(0, N)
@@ -193,7 +198,7 @@ class FullCovariance(Covariance):
     $$ \tilde\omega = \mu + \Sigma^{1/2} m, \quad m \sim \mathcal N(0, I_K) $$
 
     Args:
-        max_bytes: refuse a layer whose matrix would take more memory than this.
+        max_bytes: refuse layers whose matrices, would together take more memory than this.
     """
 
     max_bytes: int = 1 << 30
@@ -203,13 +208,14 @@ class FullCovariance(Covariance):
         if self.max_bytes < 1:
             raise ValueError(f"max_bytes must be positive, got {self.max_bytes}")
 
-    def check(self, layer: str, size: int, dtype: torch.dtype) -> None:
-        needed = dtype.itemsize * size * size
+    def check(self, sizes: dict[str, int], itemsize: int) -> None:
+        needed = itemsize * sum(size * size for size in sizes.values())
         if needed > self.max_bytes:
+            layer, size = max(sizes.items(), key=lambda item: item[1])
             raise ValueError(
-                f"FullCovariance of layer {layer!r} needs a {size:,} x {size:,} matrix, {needed / 2**30:,.2f} GiB, "
-                f"and max_bytes allows {self.max_bytes / 2**30:,.2f} GiB: use FourierFeatures(), leave the layer "
-                "out with select=, or raise max_bytes"
+                f"FullCovariance needs {needed / 2**30:,.2f} GiB, the most of it for the {size:,} x {size:,} matrix of "
+                f"layer {layer!r}, and max_bytes allows {self.max_bytes / 2**30:,.2f} GiB: use FourierFeatures(), "
+                "leave layers out with select=, or raise max_bytes"
             )
 
     def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:

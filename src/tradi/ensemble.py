@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+import operator
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.utils._pytree import tree_map
 
-from tradi.batches import arguments, batches, check_reiterable
+from tradi.batches import SameOrder, arguments, batches, check_reiterable, combined
 from tradi.batchnorm import refreshed, running_layers
 from tradi.progress import track
 
@@ -27,18 +29,22 @@ class Ensemble:
         model: gives the architecture and whatever a member does not draw. It must be the ensemble's alone.
         draw: weights of member i, by parameter name: a function of i and nothing else.
         size: number of members.
+        moved: the members' weights are not those that BatchNorm's statistics belong to, so `refresh` is due.
     """
 
-    def __init__(self, model: nn.Module, draw: Callable[[int], State], size: int) -> None:
+    def __init__(self, model: nn.Module, draw: Callable[[int], State], size: int, *, moved: bool = False) -> None:
+        size = operator.index(size)
         if size < 1:
             raise ValueError(f"an ensemble needs at least 1 member, got {size}")
         self._model = model.eval()
         self._draw = draw
         self._size = size
+        self._stale = moved and bool(running_layers(model))
         self._shared = {name: p.detach() for name, p in model.named_parameters()}
         self._statistics: dict[int, State] = {}
         self._kept: dict[int, State] = {}
         self._keep = size * sum(t.nbytes for t in self._shared.values()) <= KEEP_BYTES
+        self._lock = threading.Lock()  # members take turns in one module
 
     def __len__(self) -> int:
         return self._size
@@ -48,9 +54,7 @@ class Ensemble:
 
     def __getitem__(self, i: int) -> nn.Module:
         """Member i as an ordinary module of its own, in eval mode."""
-        if not -self._size <= i < self._size:
-            raise IndexError(f"member {i} of an ensemble of {self._size}")
-        i %= self._size
+        i = self._index(i)
         module = copy.deepcopy(self._model)
         with torch.no_grad():
             tensors = dict(module.named_parameters()) | dict(module.named_buffers())
@@ -61,58 +65,92 @@ class Ensemble:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Outputs of all members, stacked along a new first axis: (members, batch, ...).
 
-        Tuples and dicts keep their form, with every tensor in them stacked. Gradients flow to the inputs alone.
+        Tuples, dicts and dataclasses keep their form, with every tensor in them stacked. Gradients flow to the inputs
+        alone.
         """
-        outputs = [functional_call(self._model, self._state(i), args, kwargs) for i in range(self._size)]
-        return tree_map(_stack, *outputs)
+        self._warn_if_stale()
+        return combined(torch.stack, [self._run(self._state(i), args, kwargs) for i in range(self._size)])  # type: ignore[arg-type]
 
     def predict(self, loader: Iterable[Any]) -> Any:
-        """Outputs for a whole data set, (members, samples, ...): each member is drawn once and sees all batches."""
+        """Outputs for a whole data set, (members, samples, ...): each member is drawn once and sees all batches.
+
+        The loader must give the same samples in the same order every time (shuffle=False).
+        """
         check_reiterable(loader, "loader")
-        members = track(range(self._size), "predicting", self._size)
-        outputs = [tree_map(_join, *(output for output, _ in self.outputs(i, loader))) for i in members]
-        return tree_map(_stack, *outputs)
+        order = SameOrder("loader")
+        members = []
+        for i in track(range(self._size), "predicting", self._size):
+            members.append(combined(_join, [output for output, _ in self.outputs(i, loader, order)]))
+        return combined(torch.stack, members)  # type: ignore[arg-type]
 
     @torch.no_grad()
-    def outputs(self, i: int, loader: Iterable[Any], argument: str = "loader") -> Iterator[tuple[Any, Any]]:
-        """(output of member i, target) for every batch of the loader: evaluation that keeps nothing in memory."""
-        state = self._state(i)
-        for inputs, target in batches(loader, argument, self._device):
-            yield functional_call(self._model, state, *arguments(inputs)), target
+    def outputs(self, i: int, loader: Iterable[Any], order: SameOrder | None = None) -> Iterator[tuple[Any, Any]]:
+        """(output of member i, target) for every batch of the loader: evaluation that keeps nothing in memory.
 
-    def refresh(self, loader: Iterable[Any]) -> Ensemble:
+        Pass one `SameOrder` to the calls of all members to be sure that they see the same samples.
+        """
+        self._warn_if_stale()
+        state = self._state(self._index(i))
+        argument = order.argument if order else "loader"
+        for number, (inputs, target) in enumerate(batches(loader, argument, self._device)):
+            if order is not None:
+                order.check(number, inputs)
+            yield self._run(state, *arguments(inputs)), target
+
+    def refresh(self, loader: Iterable[Any], argument: str = "loader") -> Ensemble:
         """Recompute every member's BatchNorm statistics on the (training) data; returns the ensemble itself.
 
-        Pass shuffled, representative data. Without such layers nothing is read and nothing happens.
+        Pass shuffled, representative data; some thousand samples are as good as millions. Without such layers nothing
+        is read and nothing happens. Errors speak of the loader as `argument`.
         """
         if running_layers(self._model):
-            check_reiterable(loader, "loader")
-            self._statistics = {
-                i: refreshed(self._model, self._state(i), batches(loader, "loader", self._device))
-                for i in track(range(self._size), "refreshing BatchNorm", self._size)
-            }
+            check_reiterable(loader, argument)
+            statistics = {}
+            for i in track(range(self._size), "refreshing BatchNorm", self._size):
+                with self._lock, torch.inference_mode(False):
+                    statistics[i] = refreshed(self._model, self._state(i), batches(loader, argument, self._device))
+            self._statistics, self._stale = statistics, False
         return self
 
     @property
     def _device(self) -> torch.device:
         return next(iter(self._shared.values())).device
 
+    def _index(self, i: int) -> int:
+        if not -self._size <= i < self._size:
+            raise IndexError(f"member {i} of an ensemble of {self._size}")
+        return i % self._size
+
+    def _run(self, state: State, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with self._lock:
+            return functional_call(self._model, state, args, kwargs)
+
     def _state(self, i: int) -> State:
-        # Detached weights of the model stand in for those not drawn, so that no graph is built behind a user's back.
-        return self._shared | self._weights(i) | self._statistics.get(i, {})
+        # Detached weights stand in for those not drawn, so that no graph is built behind a user's back, and copies of
+        # buffers, so that a forward that writes to them leaves nothing behind for the next member.
+        buffers = {name: buffer.clone() for name, buffer in self._model.named_buffers()}
+        return self._shared | buffers | self._weights(i) | self._statistics.get(i, {})
 
     def _weights(self, i: int) -> State:
         if i in self._kept:
             return self._kept[i]
-        weights = self._draw(i)
+        with torch.inference_mode(False), torch.no_grad():  # what is kept must serve in any mode later
+            weights = self._draw(i)
         if self._keep:
             self._kept[i] = weights
         return weights
 
+    def _warn_if_stale(self) -> None:
+        if self._stale:
+            self._stale = False
+            warnings.warn(
+                "members have other weights than those that BatchNorm's statistics were collected with: "
+                "call refresh(training data) before predicting",
+                stacklevel=3,
+            )
 
-def _stack(*leaves: Any) -> Any:
-    return torch.stack(leaves) if isinstance(leaves[0], Tensor) else leaves[0]
 
-
-def _join(*leaves: Any) -> Any:
-    return torch.cat(leaves) if isinstance(leaves[0], Tensor) else leaves[0]
+def _join(outputs: Sequence[Tensor]) -> Tensor:
+    if outputs[0].ndim == 0:
+        raise TypeError("predict joins outputs along their first axis, and this model's has none: use ensemble(x)")
+    return torch.cat(list(outputs))

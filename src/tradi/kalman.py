@@ -210,8 +210,11 @@ class Kalman:
     normalisation: bool = False
 
     def __post_init__(self) -> None:
-        if self.every < 1:
-            raise ValueError(f"every must be at least 1, got {self.every}")
+        if not isinstance(self.every, int) or self.every < 1:
+            raise ValueError(f"every must be a whole number of steps, at least 1, got {self.every!r}")
+        for name in ("mean_gain", "variance_gain"):
+            if not callable(getattr(self, name)):
+                raise TypeError(f"{name} must be a gain, such as FadingMemory(3), got {getattr(self, name)!r}")
         if self.every > 1 and self.equations.needs_gradient:
             raise ValueError(
                 f"every = {self.every} would miss gradients that {type(self.equations).__name__} adds up: "

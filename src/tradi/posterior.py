@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Iterable
 from os import PathLike
 from typing import Any
@@ -45,8 +46,9 @@ class Posterior:
                         f"what was tracked of {name} is not finite: its weights were NaN or infinite at some step; "
                         "train without divergence (a lower learning rate, gradient clipping) and attach again"
                     )
-                if not layer.weights[name].isfinite().all():
-                    raise ValueError(f"the weights of {name} are NaN or infinite: training diverged")
+        for name, parameter in model.named_parameters():
+            if not parameter.isfinite().all():
+                raise ValueError(f"the weights of {name} are NaN or infinite: training diverged")
         self.model = model.eval()
         self.covariance = covariance
         self.scale = scale
@@ -72,7 +74,8 @@ class Posterior:
 
         Where the network has BatchNorm, call `refresh(training data)` on what you get before predicting.
         """
-        return Ensemble(copy.deepcopy(self.model), lambda i: self.draw(i, seed), members)
+        seed = operator.index(seed)
+        return Ensemble(copy.deepcopy(self.model), lambda i: self.draw(i, seed), members, moved=bool(self._layers))
 
     def draw(self, member: int, seed: int = 0) -> State:
         """The weights of one member by parameter name."""
@@ -151,18 +154,21 @@ class Posterior:
             "options": self.covariance.options(),
             "scale": self.scale,
             "joint": list(joint),
+            "choice": None if self.choice is None else self.choice.packed(),
         }
         return tensors, about
 
-    @classmethod
-    def unpacked(cls, packed: Packed, model: nn.Module) -> Posterior:
+    @staticmethod
+    def unpacked(packed: Packed, model: nn.Module) -> Posterior:
         """The posterior that `packed` was made of; the model, of the same architecture, becomes its own."""
         tensors, about = packed
         fill(model, tensors["model"])
         joint = {tuple(names): tensors["covariance"][str(i)] for i, names in enumerate(about["joint"])}
         final = {name: parameter.detach() for name, parameter in model.named_parameters()}
         layers = by_layer(final, tensors["mean"], tensors["variance"], joint, tensors["deviations"])
-        return cls(model, layers, covariance_from_options(about["covariance"], about["options"]), about["scale"])
+        covariance = covariance_from_options(about["covariance"], about["options"])
+        choice = None if about["choice"] is None else ScaleChoice.unpacked(about["choice"])
+        return Posterior(model, layers, covariance, about["scale"], choice)
 
 
 def load_posterior(path: str | PathLike[str], model: nn.Module) -> Posterior:

@@ -50,12 +50,19 @@ class MeanVariance(nn.Module):
 
 def squared_error(output: Output, target: Tensor) -> Tensor:
     """L1 of the paper: the mean squared error. The variance head gets no gradient, so it is not there yet."""
+    _check(output, target)
     return F.mse_loss(output[0], target)
 
 
 def gaussian_nll(output: Output, target: Tensor) -> Tensor:
     r"""L2 of the paper: $\frac12 (\mu - y)^2 / \sigma^2 + \frac12 \log \sigma^2$, averaged."""
+    _check(output, target)
     return F.gaussian_nll_loss(output[0], target, output[1], eps=FLOOR)
+
+
+def _check(output: Output, target: Tensor) -> None:
+    if output[0].shape != target.shape:  # torch would broadcast (n, 1) against (n,) to (n, n)
+        raise ValueError(f"targets must have shape {tuple(output[0].shape)} like the mean, got {tuple(target.shape)}")
 
 
 @dataclass(frozen=True)

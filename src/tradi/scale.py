@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from tradi.batches import check_reiterable
+from tradi.batches import SameOrder, check_reiterable
 from tradi.batchnorm import running_layers
 from tradi.progress import track
 
@@ -45,6 +46,18 @@ class ScaleChoice:
     passes: int
     seconds: float
 
+    def packed(self) -> dict[str, Any]:
+        """As JSON, whose keys are text."""
+        return asdict(self) | {
+            "nll": [[scale, loss if math.isfinite(loss) else None] for scale, loss in self.nll.items()]
+        }
+
+    @staticmethod
+    def unpacked(packed: dict[str, Any]) -> ScaleChoice:
+        """The choice that `packed` was made of."""
+        nll = {scale: math.inf if loss is None else loss for scale, loss in packed["nll"]}
+        return ScaleChoice(**packed | {"nll": nll})
+
     def __str__(self) -> str:
         best = min(self.nll, key=lambda scale: self.nll[scale])
         return (
@@ -60,10 +73,12 @@ def log_likelihood(output: Any, target: Tensor) -> Tensor:
 
     Class axis is 1; negative classes, such as the usual -100 of void pixels, give NaN, which is left out.
     """
+    if not isinstance(target, Tensor):
+        raise TypeError(f"targets must be tensors, got {type(target).__name__}: pass log_prob=, or another loader")
+    if isinstance(output, Mapping) and "logits" in output:
+        output = output["logits"]
     if not target.is_floating_point() and isinstance(output, Tensor):
-        logits = output.float().log_softmax(1).nan_to_num(nan=-math.inf)
-        found = logits.gather(1, target.long().clamp_min(0).unsqueeze(1)).squeeze(1)
-        return found.masked_fill(target < 0, math.nan)
+        return _of_classes(output, target)
     if target.is_floating_point() and isinstance(output, tuple | list) and len(output) == 2:
         mean, variance = output
         if mean.shape != target.shape or variance.shape != target.shape:
@@ -77,6 +92,21 @@ def log_likelihood(output: Any, target: Tensor) -> Tensor:
         f"no likelihood is known for an output of type {type(output).__name__} and targets of {target.dtype}: "
         "pass log_prob=, a function of (one member's output, target) giving log-likelihoods"
     )
+
+
+def _of_classes(logits: Tensor, labels: Tensor) -> Tensor:
+    expected = (*logits.shape[:1], *logits.shape[2:])
+    if labels.shape != expected:
+        raise ValueError(
+            f"class targets must have shape {expected} for logits {tuple(logits.shape)}, got {tuple(labels.shape)}"
+        )
+    if (labels >= logits.shape[1]).any():
+        raise ValueError(
+            f"class targets must be below {logits.shape[1]}, got {labels.max().item()}: void ones are negative"
+        )
+    log_probs = logits.float().log_softmax(1).nan_to_num(nan=-math.inf)
+    found = log_probs.gather(1, labels.long().clamp_min(0).unsqueeze(1)).squeeze(1)
+    return found.masked_fill(labels < 0, math.nan)
 
 
 def choose_scale(
@@ -96,30 +126,56 @@ def choose_scale(
     if not posterior.mean:
         raise ValueError("this posterior has no noise to scale: nothing was tracked")
     check_reiterable(validation, "validation")
+    if refresh is not None:
+        check_reiterable(refresh, "refresh")
     if refresh is None and running_layers(posterior.model):
         raise ValueError("the network has BatchNorm: pass refresh=, training data to recompute its statistics on")
     started = time.perf_counter()
-    passes = 0
-
-    def evaluate(scale: float) -> float:
-        nonlocal passes
-        size = members if scale else 1
-        passes += size
-        ensemble = posterior.rescaled(scale).sample(size, seed)
-        if refresh is not None:
-            ensemble.refresh(refresh)
-        # log mean_j p_j(y) needs a running sum over members only: nothing of their outputs is kept.
-        total = torch.tensor(-math.inf)
-        for i in range(size):
-            pairs = ensemble.outputs(i, validation, "validation")
-            total = torch.logaddexp(total, torch.cat([_per_value(log_prob, *pair) for pair in pairs]))
-        nll = math.log(size) - total.reshape(len(total), -1).nanmean(1).mean().item()
-        return nll if math.isfinite(nll) else math.inf
-
-    nll = search(evaluate, tolerance)
+    judge = _Judge(posterior, validation, refresh, members, seed, log_prob)
+    nll = search(judge, tolerance)
     if min(nll.values()) == math.inf:
-        raise ValueError("validation NLL is not finite at any scale: the mean network does not fit this data")
-    return ScaleChoice(largest_accepted(nll, tolerance), nll, tolerance, members, passes, time.perf_counter() - started)
+        raise ValueError(
+            "validation NLL is not finite at any scale: look for NaN in the validation inputs and targets, and in what "
+            "the network makes of them"
+        )
+    scale = largest_accepted(nll, tolerance)
+    if scale == LARGEST:
+        warnings.warn(f"no noise up to {scale:g} times the tracked hurts: was hardly anything tracked?", stacklevel=3)
+    if scale == 0 < tolerance:
+        warnings.warn("all noise hurts validation NLL beyond the tolerance: scale 0, members all alike", stacklevel=3)
+    return ScaleChoice(scale, nll, tolerance, members, judge.passes, time.perf_counter() - started)
+
+
+@dataclass
+class _Judge:
+    """Validation NLL of a scale: called with one, and counting the passes over the data."""
+
+    posterior: Posterior
+    validation: Iterable[Any]
+    refresh: Iterable[Any] | None
+    members: int
+    seed: int
+    log_prob: LogLikelihood
+    passes: int = 0
+
+    def __post_init__(self) -> None:
+        self._order = SameOrder("validation")
+
+    def __call__(self, scale: float) -> float:
+        size = self.members if scale else 1
+        self.passes += size
+        ensemble = self.posterior.rescaled(scale).sample(size, self.seed)
+        if self.refresh is not None:
+            ensemble.refresh(self.refresh, "refresh")
+        # log mean_j p_j(y) needs one sum over members for every target, not their outputs.
+        totals: dict[int, Tensor] = {}
+        for i in track(range(size), f"judging scale {scale:g}", size):
+            for batch, pair in enumerate(ensemble.outputs(i, self.validation, self._order)):
+                value = _per_value(self.log_prob, *pair)
+                totals[batch] = torch.logaddexp(totals[batch], value) if i else value
+        samples = torch.cat([total.reshape(len(total), -1).nanmean(1) for total in totals.values()])
+        nll = math.log(size) - samples.nanmean().item()
+        return nll if math.isfinite(nll) else math.inf
 
 
 def search(evaluate: Callable[[float], float], tolerance: float) -> dict[float, float]:
@@ -137,7 +193,7 @@ def search(evaluate: Callable[[float], float], tolerance: float) -> dict[float, 
     while low > SMALLEST and (largest_accepted(losses, tolerance) == 0 or _best(losses) == low):
         low /= COARSE
         losses[low] = evaluate(low)
-    for _ in track(range(FINE), "choosing the scale", FINE):
+    for _ in range(FINE):
         best, answer = _best(losses), largest_accepted(losses, tolerance)
         # The answer lies between what is accepted and the next scale up; the best, on which it depends, to either side.
         middles = [_middle(losses, answer, 1), _middle(losses, best, 1), _middle(losses, best, -1)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,8 +20,10 @@ Packed = tuple[dict[str, dict[str, Tensor]], dict[str, Any]]
 
 def write(path: str | PathLike[str], runs: list[Packed]) -> None:
     """Write one safetensors file; a tensor's key is run/kind/name."""
+    if not Path(path).parent.is_dir():
+        raise FileNotFoundError(f"the folder {Path(path).parent} does not exist: make it, or save elsewhere")
     tensors = {
-        f"{run}/{kind}/{name}": tensor.contiguous()
+        f"{run}/{kind}/{name}": tensor.detach().clone(memory_format=torch.contiguous_format)  # nothing shared
         for run, (kinds, _) in enumerate(runs)
         for kind, named in kinds.items()
         for name, tensor in named.items()

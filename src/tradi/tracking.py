@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from tradi.weights import Select, Weight, as_predicate, check_trackable, named_weights, unwrap
+from tradi.weights import Select, Weight, as_predicate, check_copyable, check_trackable, named_weights, unwrap
 
 UNSEEN = (
     "no optimizer step was seen: attach before training, to the optimizer that is stepped. A deep-copied or "
@@ -41,12 +41,13 @@ class Tracker(ABC):
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer], select: Select) -> None:
-        optimizers = [optimizer] if isinstance(optimizer, Optimizer) else optimizer
-        for one in optimizers:
-            if not isinstance(one, Optimizer):
-                raise TypeError(f"optimizer must be a torch.optim.Optimizer or several of them, got {one!r}")
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+        optimizers = list(dict.fromkeys(_optimizers(optimizer)))
         self.model = unwrap(model)
         self.steps = 0
+        check_copyable(self.model)
+        self._last: list[tuple[nn.Parameter, int]] = []
         self._selected = as_predicate(select)
         self._weights: dict[nn.Parameter, Weight | None] = {}
         self._look_up_weights()
@@ -64,6 +65,11 @@ class Tracker(ABC):
         if self._handles and not self.steps:
             warnings.warn(UNSEEN, stacklevel=2)
         self._handles = []
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tracker:
+        """Itself: a tracker follows one run, and a copy of a model that holds it is not another run."""
+        del memo
+        return self
 
     def __enter__(self) -> Any:
         return self
@@ -102,15 +108,33 @@ class Tracker(ABC):
         if moves:
             self.steps += 1
             self.observe(moves)
+            self._last = [(move.weight.parameter, move.weight.parameter._version) for move in moves]
+
+    def _check_up_to_date(self) -> None:
+        """Raise if nothing was seen, and warn if the weights have changed behind the tracker's back since."""
+        if not self.steps:
+            raise RuntimeError(UNSEEN)
+        if self._handles and any(parameter._version != version for parameter, version in self._last):
+            warnings.warn(
+                "the weights have changed since the last step that was seen: by an optimizer that is not tracked (a "
+                "copy loses its hooks), or by loading other weights, to which what was tracked does not belong",
+                stacklevel=3,
+            )
 
     def _look_up_weights(self) -> None:
+        known = self._weights
+        self._weights = dict.fromkeys(known)  # what is no longer in the model is nothing to us
         for weight in named_weights(self.model).values():
-            if weight.parameter in self._weights:
-                continue
             selected = self._selected(weight)
-            if selected:
+            if selected and weight.parameter.requires_grad:
                 check_trackable(weight)
-            self._weights[weight.parameter] = weight if selected else None
+            # A weight that is known keeps its object, and with it what was tracked of it.
+            self._weights[weight.parameter] = (known.get(weight.parameter) or weight) if selected else None
+
+    @property
+    def _selection(self) -> dict[str, Weight]:
+        """All selected weights by name, frozen ones too."""
+        return {weight.name: weight for weight in self._weights.values() if weight}
 
     def _check_attached(self, parameters: list[torch.Tensor]) -> None:
         own = set(self.model.parameters())
@@ -122,3 +146,11 @@ class Tracker(ABC):
         if not any(self._weights.get(p) for p in parameters):  # type: ignore[call-overload]
             names = [name for name, _ in self.model.named_parameters()]
             raise ValueError(f"select= leaves nothing to track of the optimizer's weights; the model has {names}")
+
+
+def _optimizers(given: Optimizer | Sequence[Optimizer]) -> list[Optimizer]:
+    several = [given] if isinstance(given, Optimizer) or not isinstance(given, Iterable) else list(given)
+    for one in several:
+        if not isinstance(one, Optimizer):
+            raise TypeError(f"optimizer must be a torch.optim.Optimizer or several of them, got {type(one).__name__}")
+    return several

@@ -10,9 +10,10 @@ from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
-# Subclasses and third-party layers (LlamaRMSNorm, LayerNorm2d) are named like torch's own.
-_NORMALISATION = re.compile(r"Norm(\dd)?$", re.IGNORECASE)
+# Third-party layers (LlamaRMSNorm, EvoNorm2dS0) are named like torch's own.
+_NORMALISATION = re.compile("norm", re.IGNORECASE)
 
 Predicate = Callable[[str, nn.Module, nn.Parameter], bool]
 Select = str | type[nn.Module] | Predicate | Sequence[str | type[nn.Module] | Predicate]
@@ -43,12 +44,15 @@ class Weight:
         own = self.parameter
         siblings = (p for p in self.modules[-1].parameters(recurse=False) if p.ndim > 1)
         matrix = own if own.ndim > 1 else next(siblings, None)
-        return 1 if matrix is None else max(matrix[0].numel(), 1)
+        return 1 if matrix is None else max(matrix.shape[1:].numel(), 1)
 
 
 def is_normalisation(module: nn.Module) -> bool:
-    """Whether a module is a normalisation layer, torch's or anybody's."""
-    return any(_NORMALISATION.search(kind.__name__) for kind in type(module).__mro__)
+    """Whether a module is a normalisation layer: torch's by type, anybody's by name, if it scales single values."""
+    if isinstance(module, _NormBase | nn.LayerNorm | nn.GroupNorm | nn.RMSNorm):
+        return True
+    named = _NORMALISATION.search(type(module).__name__) is not None
+    return named and all(parameter.ndim <= 1 for parameter in module.parameters(recurse=False))
 
 
 def except_normalisation(name: str, module: nn.Module, parameter: nn.Parameter) -> bool:
@@ -97,11 +101,22 @@ def check_trackable(weight: Weight) -> None:
         raise TypeError(f"{weight.name} is sharded over processes (FSDP, DTensor), which is not supported: use DDP")
     if parameter.is_meta:
         raise TypeError(f"{weight.name} is on the meta device: give the model real weights before attaching")
-    if not parameter.is_floating_point():
+    if not parameter.is_floating_point() or parameter.dtype.itemsize < 2:
         raise TypeError(
-            f"{weight.name} has dtype {parameter.dtype}, which cannot be tracked: only real floating-point "
-            "weights can; leave it out with select="
+            f"{weight.name} has dtype {parameter.dtype}, which cannot be tracked: only real "
+            "floating-point weights of 16 bits or more can; leave it out with select="
         )
+
+
+def check_copyable(model: nn.Module) -> None:
+    """Raise now for what could not be copied after training: members need copies of the model."""
+    for name, module in model.named_modules():
+        for attribute, value in vars(module).items():
+            if isinstance(value, Tensor) and not value.is_leaf:
+                raise TypeError(
+                    f"{name or 'the model'} holds a computed tensor, {attribute!r}, and so cannot be copied: use "
+                    "torch.nn.utils.parametrizations in place of the old weight_norm and spectral_norm, or a buffer"
+                )
 
 
 def as_predicate(select: Select) -> Callable[[Weight], bool]:

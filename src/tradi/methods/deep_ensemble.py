@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -41,7 +42,7 @@ class DeepEnsemble:
 
     def sample(self, members: int | None = None, seed: int = 0) -> Ensemble:
         """An ensemble of the runs' networks; by default one a run."""
-        members = len(self.runs) if members is None else members
+        seed, members = operator.index(seed), len(self.runs) if members is None else members
         if members > len(self.runs) and not all(run.mean for run in self.runs):
             raise ValueError(
                 f"{members} members of {len(self.runs)} runs: a plain network is one member: train more, or track them"
@@ -51,7 +52,7 @@ class DeepEnsemble:
             run = self.runs[i % len(self.runs)]
             return model_tensors(run.model) | run.draw(i, seed)
 
-        return Ensemble(copied(self.runs[0].model), draw, members)
+        return Ensemble(copied(self.runs[0].model), draw, members, moved=any(run.mean for run in self.runs))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write all runs to one safetensors file."""

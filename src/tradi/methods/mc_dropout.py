@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import re
 import warnings
 from os import PathLike
@@ -50,6 +51,7 @@ class MCDropout:
 
     def sample(self, members: int, seed: int = 0) -> Ensemble:
         """An ensemble of `members` sets of masks."""
+        seed = operator.index(seed)
         return Ensemble(copied(self.model), lambda i: {KEY: torch.tensor(key(seed, i) % 2**63)}, members)
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from tradi.covariance import Covariance, Independent, Layer, by_layer
 from tradi.posterior import Posterior
 from tradi.randomness import Stream
-from tradi.tracking import UNSEEN, Move, Tracker
+from tradi.tracking import Move, Tracker
 from tradi.weights import Select, copied, flat
 
 
@@ -110,8 +110,7 @@ class SWAG(Tracker):
 
     def posterior(self) -> Posterior:
         """A frozen snapshot of what was collected so far."""
-        if not self.steps:
-            raise RuntimeError(UNSEEN)
+        self._check_up_to_date()
         collections = max((c.count for c in self._collected.values()), default=0)
         if collections < 2:
             raise RuntimeError(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
-from zlib import crc32
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +13,8 @@ from torch.optim import Optimizer
 from tradi.covariance import Covariance, FourierFeatures, by_layer
 from tradi.kalman import Kalman, Rate, State
 from tradi.posterior import Posterior
-from tradi.tracking import UNSEEN, Move, Tracker
-from tradi.weights import Select, Weight, copied, except_normalisation, flat
+from tradi.tracking import Move, Tracker
+from tradi.weights import Select, Weight, check_trackable, copied, except_normalisation, flat
 
 
 @dataclass(eq=False)
@@ -24,10 +23,6 @@ class Block:
 
     weights: list[Weight]
     state: State
-
-    @property
-    def name(self) -> str:
-        return " + ".join(weight.name for weight in self.weights)
 
     @property
     def sizes(self) -> list[int]:
@@ -82,6 +77,11 @@ class TRADI(Tracker):
         covariance: Covariance = FourierFeatures(),
         select: Select | None = None,
     ) -> None:
+        for name, value, kind in (("kalman", kalman, Kalman), ("covariance", covariance, Covariance)):
+            if not isinstance(value, kind):
+                raise TypeError(
+                    f"{name} must be an instance of {kind.__name__}, such as {kind.__name__}(...), got {value!r}"
+                )
         self.kalman = kalman
         self.covariance = covariance
         self._blocks: dict[str, Block] = {}  # by parameter name
@@ -90,8 +90,7 @@ class TRADI(Tracker):
 
     def posterior(self) -> Posterior:
         """A frozen snapshot of what was tracked so far; training may go on and changes nothing in it."""
-        if not self.steps:
-            raise RuntimeError(UNSEEN)
+        self._check_up_to_date()
         model = copied(self.model)
         final = {name: parameter.detach() for name, parameter in model.named_parameters()}
         mean: dict[str, Tensor] = {}
@@ -109,10 +108,11 @@ class TRADI(Tracker):
         """Tensors and numbers only, by parameter name: what a restarted run needs to go on bit for bit."""
         return {
             "steps": self.steps,
-            "filter": crc32(repr(self.kalman).encode()),
+            "filter": _as_numbers(self.kalman),
+            "selected": {name: torch.tensor(w.parameter.shape) for name, w in self._selection.items()},
             "weights": {
-                block.name: {
-                    "mean": block.state.mean.clone(),
+                block.weights[0].name: {
+                    "mean": block.by_name(block.state.mean),
                     "second": block.state.second.clone(),
                     "step": block.state.step,
                     "observed": block.state.observed,
@@ -123,31 +123,38 @@ class TRADI(Tracker):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved `state_dict()`."""
-        if state["filter"] != crc32(repr(self.kalman).encode()):
-            raise ValueError(
-                f"the checkpoint was written with other filter options than {self.kalman!r}: "
-                "attach with the options of the interrupted run"
-            )
-        own = {weight.name: weight for weight in self._weights.values() if weight}
+        if not {"steps", "filter", "selected", "weights"} <= state.keys():
+            raise ValueError(f"this is not the state_dict() of a TRADI tracker: it has the keys {list(state)}")
+        if state["filter"] != (ours := _as_numbers(self.kalman)):
+            raise ValueError(f"the checkpoint was written with the filter {state['filter']}, this tracker has {ours}")
+        self._look_up_weights()
+        own = self._selection
+        theirs = {name: tuple(shape.tolist()) for name, shape in state["selected"].items()}
+        if theirs != (shapes := {name: tuple(weight.parameter.shape) for name, weight in own.items()}):
+            raise ValueError(f"the checkpoint is of weights {theirs}, this tracker follows {shapes}")
         blocks: dict[str, Block] = {}
-        for key, saved in state["weights"].items():
-            names = key.split(" + ")
-            weights = [own[name] for name in names if name in own]
-            size = sum(weight.parameter.numel() for weight in weights)
-            joint = saved["second"].ndim == 2
-            if len(weights) != len(names) or saved["mean"].numel() != size or joint != self.covariance.joint:
-                raise ValueError(self._mismatch(state, own))
+        for saved in state["weights"].values():
+            weights = [own[name] for name in saved["mean"]]
+            if (saved["second"].ndim == 2) != self.covariance.joint:
+                kind = "joint covariances" if saved["second"].ndim == 2 else "variances"
+                raise ValueError(f"the checkpoint holds {kind}, which {self.covariance!r} does not go on from")
             device = weights[0].parameter.device
-            mean, second = (saved[part].to(device, copy=True) for part in ("mean", "second"))
-            blocks |= dict.fromkeys(names, Block(weights, State(mean, second, saved["step"], saved["observed"])))
+            mean = torch.cat([value.reshape(-1) for value in saved["mean"].values()]).to(device)
+            second = saved["second"].to(device, copy=True)
+            block = Block(weights, State(mean, second, saved["step"], saved["observed"]))
+            blocks |= dict.fromkeys(saved["mean"], block)
         self._blocks = blocks
         self.steps = state["steps"]
 
     def observe(self, moves: list[Move]) -> None:
         rates: dict[str, Rate] = {move.weight.name: move.lr for move in moves}
-        self._start([move.weight for move in moves if move.weight.name not in self._blocks])
+        self._start([move.weight for move in moves if not self._follows(move.weight)])
         for block in dict.fromkeys(self._blocks[name] for name in rates):
             block.update(self.kalman, rates)
+
+    def _follows(self, weight: Weight) -> bool:
+        """Whether this very weight is tracked already, and not one that had its name before a layer was replaced."""
+        return weight.name in self._blocks and weight in self._blocks[weight.name].weights
 
     def _start(self, weights: list[Weight]) -> None:
         for members in self._units(weights):
@@ -155,22 +162,15 @@ class TRADI(Tracker):
             self._blocks |= dict.fromkeys((weight.name for weight in members), Block(members, state))
 
     def _units(self, weights: list[Weight]) -> list[list[Weight]]:
-        """The weights in the groups that they are tracked in, each checked to be trackable."""
+        """The weights in the groups that they are tracked in, all checked to be trackable and to fit in memory."""
         units: dict[str, list[Weight]] = {}
         for weight in weights:
+            check_trackable(weight)
             units.setdefault(weight.layer if self.covariance.joint else weight.name, []).append(weight)
-        for unit, members in units.items():
-            size = sum(weight.parameter.numel() for weight in members)
-            self.covariance.check(unit, size, _state_dtype(members[0].parameter))
+        sizes = {name: sum(weight.parameter.numel() for weight in members) for name, members in units.items()}
+        itemsize = max((_state_dtype(weight.parameter).itemsize for weight in weights), default=4)
+        self.covariance.check(sizes, itemsize)
         return list(units.values())
-
-    def _mismatch(self, state: dict[str, Any], own: dict[str, Weight]) -> str:
-        theirs = {name: tuple(saved["second"].shape) for name, saved in state["weights"].items()}
-        ours = {name: tuple(weight.parameter.shape) for name, weight in own.items()}
-        return (
-            f"the checkpoint does not fit this model, selection or covariance: it holds {theirs}, "
-            f"and the tracker, with {self.covariance!r}, follows {ours}"
-        )
 
 
 def _default(kalman: Kalman) -> Select:
@@ -190,3 +190,12 @@ def _started(kalman: Kalman, weights: list[Weight], joint: bool) -> State:
 
 def _state_dtype(parameter: Tensor) -> torch.dtype:
     return torch.promote_types(parameter.dtype, torch.float32)
+
+
+def _as_numbers(options: Any) -> Any:
+    """Frozen options as dictionaries of numbers, under the names of their types."""
+    if not is_dataclass(options):
+        return options
+    return {
+        type(options).__name__: {field.name: _as_numbers(getattr(options, field.name)) for field in fields(options)}
+    }

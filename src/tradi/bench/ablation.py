@@ -1,0 +1,53 @@
+"""What each ingredient of TRADI brings: one thing changed at a time, on the problems of the other benchmarks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tradi.bench.methods import Deep, Method, Single, Tradi, Untracked
+from tradi.bench.mnist import MNIST_OOD
+from tradi.bench.spec import Benchmark
+from tradi.bench.uci import UCI
+from tradi.covariance import FourierFeatures, Independent
+from tradi.kalman import FadingMemory, Kalman
+
+DEFAULT = Tradi()
+
+
+def _memory(g: float) -> Kalman:
+    return Kalman(mean_gain=FadingMemory(g), variance_gain=FadingMemory(g))
+
+
+METHODS: dict[str, Method] = {
+    "Single network": Single(),
+    "Deep Ensemble of 5": Deep(),
+    "TRADI": DEFAULT,
+    "control: no tracking": Untracked(),
+    "filter: paper": replace(DEFAULT, kalman=Kalman.paper()),
+    "filter: released": replace(DEFAULT, kalman=Kalman.released()),
+    "memory: whole run": replace(DEFAULT, kalman=_memory(1.0)),
+    "memory: last tenth": replace(DEFAULT, kalman=_memory(10.0)),
+    "variance: half shrunk": replace(DEFAULT, covariance=FourierFeatures(shrinkage=0.5)),
+    "variance: per weight": replace(DEFAULT, covariance=FourierFeatures(shrinkage=0.0)),
+    "kernel: independent": replace(DEFAULT, covariance=Independent(shrinkage=1.0)),
+    "kernel: 0.1 of the spread": replace(DEFAULT, covariance=FourierFeatures(length_scale=0.1)),
+    "kernel: 0.3 of the spread": replace(DEFAULT, covariance=FourierFeatures(length_scale=0.3)),
+    "kernel: 3 of the spread": replace(DEFAULT, covariance=FourierFeatures(length_scale=3.0)),
+    "kernel: ell = 1": replace(DEFAULT, covariance=FourierFeatures(length_scale=1.0, absolute=True)),
+    "scale: 1": replace(DEFAULT, tolerance=None),
+    "scale: best NLL": replace(DEFAULT, tolerance=0.0),
+    "scale: within 0.002": replace(DEFAULT, tolerance=0.002),
+    "scale: within 0.01": replace(DEFAULT, tolerance=0.01),
+    "features: 1": replace(DEFAULT, covariance=FourierFeatures(features=1)),
+    "features: 100": replace(DEFAULT, covariance=FourierFeatures(features=100)),
+    "members: 5": replace(DEFAULT, members=5),
+    "members: 100": replace(DEFAULT, members=100),
+}
+
+ABLATION = Benchmark(
+    "ablation",
+    "What each ingredient of TRADI brings",
+    (*MNIST_OOD.variants, *(variant for variant in UCI.variants if variant.name in ("concrete", "wine-quality-red"))),
+    METHODS,
+    seeds=(0, 1, 2),
+)

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tradi.bench import BENCHMARKS
+from tradi.bench.methods import Deep, Single, Swag, Tradi
+from tradi.bench.problem import Data, Shuffled
+from tradi.bench.recipe import Recipe
+from tradi.bench.results import read_results
+from tradi.bench.runner import Case, Failure, Options, cases, run
+from tradi.bench.spec import Benchmark, Variant
+from tradi.models import mlp
+
+
+def load(root: Path, split: int, seed: int) -> Data:
+    """Three blobs, and points far from all of them."""
+    del root
+    generator = torch.Generator().manual_seed(split)
+    y = torch.randint(3, (300,), generator=generator)
+    x = torch.randn(300, 2, generator=generator) + 4 * torch.nn.functional.one_hot(y, 3)[:, :2]
+    parts = [(x[part], y[part]) for part in (slice(0, 200), slice(200, 250), slice(250, 300))]
+    return Data(*parts, ood={"notMNIST": torch.randn(40, 2, generator=generator) * 30})
+
+
+class Broken(Single):
+    def ensemble(self, runs: Sequence[Any], data: Data, seed: int) -> Any:
+        raise RuntimeError("out of luck")
+
+
+METHODS: dict[str, Any] = {"Single network": Single(), "TRADI": Tradi(members=4), "Deep Ensemble of 5": Deep(runs=2)}
+BLOBS = Benchmark(
+    "blobs",
+    "Blobs",
+    (
+        Variant(
+            "sgd", load, lambda data, dropout: mlp(2, [8], 3, batchnorm=True), Recipe("sgd", 0.1, epochs=3, batch=32), 2
+        ),
+    ),
+    METHODS,
+    seeds=(0, 1),
+)
+
+
+def done(benchmark: Benchmark, options: Options) -> tuple[list[Case], list[Failure]]:
+    finished = list(run(benchmark, options))
+    return [case for case, _ in finished], [failure for _, failed in finished for failure in failed]
+
+
+def test_every_method_of_every_case_has_a_result_file_that_can_be_made_again(tmp_path: Path) -> None:
+    options = Options(tmp_path, tmp_path / "out", command="tradi bench blobs")
+    ran, failures = done(BLOBS, options)
+    assert (len(ran), failures) == (4, [])
+    results = read_results(tmp_path / "out")
+    assert {(r.key.method, r.key.seed, r.key.split) for r in results} == {
+        (method, seed, split) for method in METHODS for seed in (0, 1) for split in (0, 1)
+    }
+    for result in results:
+        assert result.made_by["command"] == "tradi bench blobs"
+        assert {"tradi", "commit", "torch", "python"} <= result.made_by.keys()
+        assert "Recipe(optimizer='sgd'" in result.settings["recipe"]
+        assert result.seconds.keys() == {"training", "tracking", "preparing", "predicting"}
+        assert result.peak_memory_mb > 10
+        assert 0.8 < result.metrics["accuracy"] <= 1
+        assert "notMNIST/confidence/auroc" in result.metrics
+    again = Options(tmp_path, tmp_path / "again")
+    done(BLOBS, again)
+    for one, other in zip(results, read_results(tmp_path / "again"), strict=True):
+        assert one.metrics == other.metrics
+
+
+def test_methods_share_runs_and_each_pays_for_its_own(tmp_path: Path) -> None:
+    done(BLOBS, Options(tmp_path, tmp_path, seeds=(0,), splits=(0,)))
+    results = {result.key.method: result for result in read_results(tmp_path)}
+    assert results["TRADI"].seconds["tracking"] > 0
+    assert results["Single network"].seconds["tracking"] == 0
+    single, ours, deep = (results[name].seconds["training"] for name in METHODS)
+    assert ours == pytest.approx(single + results["TRADI"].seconds["tracking"])
+    assert deep > single
+    assert results["Deep Ensemble of 5"].notes["steps"] == [7 * 3, 7 * 3]
+    assert results["TRADI"].notes["searches"][0]["scale"] >= 0
+
+
+def test_what_is_there_is_not_run_again_and_a_killed_sweep_goes_on(tmp_path: Path) -> None:
+    options = Options(tmp_path, tmp_path)
+    stream = run(BLOBS, options)
+    next(stream)
+    stream.close()  # as a kill does
+    left = cases(BLOBS, options)
+    assert len(left) == 3
+    (tmp_path / "blobs" / "sgd" / "TRADI" / "seed-0-split-0.json").unlink()
+    left = cases(BLOBS, options)
+    assert [list(case.methods) for case in left] == [["TRADI"], *[list(METHODS)] * 3]
+    done(BLOBS, options)
+    assert cases(BLOBS, options) == []
+
+
+def test_a_failed_method_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
+    benchmark = replace(BLOBS, methods={"Broken": Broken(), **METHODS})
+    options = Options(tmp_path, tmp_path, seeds=(0,), splits=(0,))
+    _, failures = done(benchmark, options)
+    assert [(f.method, "out of luck" in f.error) for f in failures] == [("Broken", True)]
+    assert {result.key.method for result in read_results(tmp_path)} == METHODS.keys()
+    assert [list(case.methods) for case in cases(benchmark, options)] == [["Broken"]]
+
+
+def test_missing_data_fails_every_method_of_a_case_with_the_reason(tmp_path: Path) -> None:
+    _, failures = done(BENCHMARKS["mnist"], Options(tmp_path / "nowhere", tmp_path, quick=True))
+    assert len(failures) == len(BENCHMARKS["mnist"].methods)
+    assert all("nowhere" in failure.error for failure in failures)
+
+
+def test_processes_give_the_same_results(tmp_path: Path) -> None:
+    done(BLOBS, Options(tmp_path, tmp_path / "one", splits=(0,)))
+    done(BLOBS, Options(tmp_path, tmp_path / "two", splits=(0,), jobs=2))
+    for one, other in zip(read_results(tmp_path / "one"), read_results(tmp_path / "two"), strict=True):
+        assert one.metrics == pytest.approx(other.metrics)
+
+
+def test_unknown_names_are_errors_that_list_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"unknown method 'magic': choose from Single network"):
+        cases(BLOBS, Options(tmp_path, tmp_path, methods=("magic",)))
+    with pytest.raises(ValueError, match="unknown variant 'adam'"):
+        cases(BLOBS, Options(tmp_path, tmp_path, variants=("adam",)))
+    with pytest.raises(ValueError, match="has splits 0 to 1, got 2"):
+        cases(BLOBS, Options(tmp_path, tmp_path, splits=(2,)))
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_declared_benchmark_runs_quickly(name: str, data_root: Path, tmp_path: Path) -> None:
+    _, failures = done(BENCHMARKS[name], Options(data_root, tmp_path, quick=True))
+    assert failures == []
+    results = read_results(tmp_path)
+    assert len(results) == len(BENCHMARKS[name].methods) * len(BENCHMARKS[name].variants)
+    assert all(result.settings["quick"] for result in results)
+
+
+def test_a_result_file_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "seed-0-split-0.json").write_text(json.dumps({"key": {}}))
+    with pytest.raises(ValueError, match=r"seed-0-split-0\.json is not a result file"):
+        read_results(tmp_path)
+    with pytest.raises(FileNotFoundError, match="not a folder of results"):
+        read_results(tmp_path / "nowhere")
+
+
+def test_shuffled_batches_cover_the_data_and_leave_out_a_batch_of_one() -> None:
+    x = torch.arange(33.0)[:, None]
+    loader = Shuffled((x, x), 8)
+    seen = [batch for batch, _ in loader]
+    assert len(loader) == len(seen) == 4
+    assert len(torch.cat(seen).unique()) == 32
+    assert len(Shuffled((x[:30], x[:30]), 8)) == 4
+    assert not torch.equal(torch.cat([b for b, _ in loader]), torch.cat(seen))
+
+
+def test_swag_collects_over_the_last_share_of_the_run() -> None:
+    (attach,) = Swag(share=0.25, collections=10).attach().values()
+    model = mlp(2, [3], 1)
+    swag: Any = attach(model, torch.optim.SGD(model.parameters(), 0.1), 100, 8)
+    assert (swag.start, swag.every) == (600, 20)
