@@ -71,7 +71,7 @@ def uci(
         raise ValueError(f"split must be in 0 to {splits - 1} for {name}, got {split}")
     table = read_table(folder / "data.txt")
     features, target = (_indices(folder / f"index_{kind}.txt", table.shape[1]) for kind in ("features", "target"))
-    seen, test = (_indices(folder / f"index_{part}_{split}.txt", len(table)) for part in ("train", "test"))
+    seen, test = _rows(folder, split, len(table))
     shuffled = seen[torch.randperm(len(seen), generator=torch.Generator().manual_seed(seed))]
     held_out, train = shuffled.tensor_split([round(len(seen) * validation)])
     if not len(train):
@@ -126,6 +126,15 @@ def _indices(path: Path, size: int) -> Tensor:
     if not torch.equal(indices.double(), values) or indices.min() < 0 or indices.max() >= size:
         raise ValueError(f"{path} must hold whole numbers from 0 to {size - 1}: it does not belong to this data.txt")
     return indices
+
+
+def _rows(folder: Path, split: int, size: int) -> tuple[Tensor, Tensor]:
+    paths = [folder / f"index_{part}_{split}.txt" for part in ("train", "test")]
+    train, test = (_indices(path, size) for path in paths)
+    shared = int(torch.isin(test, train).sum())
+    if shared:
+        raise ValueError(f"{paths[1]} shares {shared} rows with {paths[0].name}: delete both and fetch them again")
+    return train, test
 
 
 def _number(path: Path) -> int:
