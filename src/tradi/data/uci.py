@@ -111,8 +111,8 @@ def measure_splits(folder: Path) -> tuple[int, str]:
 def read_table(path: Path) -> Tensor:
     """Numbers in rows, in double precision; blank lines and the kind of white space do not matter."""
     try:
-        lines = [line for line in path.read_text(encoding="ascii").splitlines() if line.strip()]
-        table = torch.from_numpy(np.loadtxt(lines, ndmin=2)) if lines else torch.empty(0)
+        text = path.read_text(encoding="ascii")
+        table = torch.from_numpy(np.loadtxt(text.splitlines(), ndmin=2)) if text.strip() else torch.empty(0)
     except ValueError as error:
         raise ValueError(f"{path} is no table of numbers ({error}): delete it and fetch it again") from error
     if not len(table) or not table.isfinite().all():
