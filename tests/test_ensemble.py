@@ -165,7 +165,7 @@ def test_a_loader_that_shuffles_is_refused_where_members_are_compared() -> None:
     data = TensorDataset(torch.cat([x for x, _ in problem()]), torch.cat([y for _, y in problem()]))
     posterior = tracked(nn.Linear(4, 3))
     shuffled, ordered = (DataLoader(data, 16, shuffle=shuffle) for shuffle in (True, False))
-    with pytest.raises(ValueError, match="loader gives its samples in another order.*shuffle=False"):
+    with pytest.raises(ValueError, match=r"loader gives its samples in another order.*shuffle=False"):
         posterior.sample(3).predict(shuffled)
     with pytest.raises(ValueError, match="validation gives its samples in another order"):
         posterior.choose_scale(shuffled)

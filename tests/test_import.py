@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 CORE = {"torch", "numpy", "safetensors"}
-OPTIONAL = ("rich", "matplotlib", "sklearn", "torchmetrics", "joblib", "ray", "lightning", "transformers")
+OPTIONAL = ("rich", "matplotlib", "sklearn", "torchmetrics", "joblib", "PIL", "ray", "lightning", "transformers")
 
 
 def run(code: str) -> str:

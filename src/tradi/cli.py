@@ -13,6 +13,7 @@ from tradi import __version__
 from tradi.extras import require
 
 if TYPE_CHECKING:
+    from tradi.data.catalogue import Entry
     from tradi.demo import Part
 
 
@@ -54,6 +55,12 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("results", type=Path, help="the --out of tradi bench")
     report.add_argument("--out", type=Path, help="folder for the report (that of the results)")
     report.set_defaults(command=_report)
+
+    data = commands.add_parser("data", help="where data sets are published, whether they are here, how to get them")
+    data.add_argument("action", choices=("list", "check", "fetch"), help="what to do")
+    data.add_argument("names", nargs="*", metavar="NAME", help="data sets (all)")
+    data.add_argument("--data", type=Path, help="folder of all data sets ($TRADI_DATA, or the user's cache folder)")
+    data.set_defaults(command=_data)
     return parser
 
 
@@ -121,3 +128,50 @@ def _show(part: Part, out: Path) -> None:
     for name in part.figures:
         console.print(f"  figure: {out / name}.png", highlight=False, soft_wrap=True)
     console.print()
+
+
+def _data(options: argparse.Namespace) -> None:
+    from tradi.data import data_root
+    from tradi.data.catalogue import CATALOGUE
+
+    unknown = [name for name in options.names if name not in CATALOGUE]
+    if unknown:
+        raise SystemExit(f"tradi: no data set is called {', '.join(unknown)}: there are {', '.join(CATALOGUE)}")
+    entries = [CATALOGUE[name] for name in options.names or CATALOGUE]
+    root = data_root(options.data)
+    if options.action == "list":
+        _list_data(entries, root)
+    else:
+        _check_data(entries, root, fetching=options.action == "fetch")
+
+
+def _list_data(entries: Sequence[Entry], root: Path) -> None:
+    require("rich", "progress")
+    from rich.console import Console
+    from rich.table import Table
+
+    from tradi.data.catalogue import here
+
+    table = Table("name", "what", "here", "checksums", title=f"Data sets below {root}", title_justify="left")
+    for entry in entries:
+        checksums = "as published" if all(part.verified for part in entry.parts) else "of our copy"
+        table.add_row(entry.name, entry.about, f"{here(entry, root)} of {len(entry.parts)} parts", checksums)
+    console = Console()
+    console.print(table)
+    for entry in entries:
+        console.print(f"{entry.name}: {entry.page}", highlight=False, soft_wrap=True)
+        for download in entry.downloads:
+            console.print(f"  {download.url} -> {download.path}", highlight=False, soft_wrap=True)
+
+
+def _check_data(entries: Sequence[Entry], root: Path, fetching: bool) -> None:
+    from tradi.data.catalogue import check
+    from tradi.data.fetch import fetch
+
+    wrong = 0
+    for entry in entries:
+        for finding in fetch(entry, root) if fetching else (check(part, root) for part in entry.parts):
+            print(f"{finding.state:10} {finding.path}: {finding.detail}")
+            wrong += finding.state != "ok"
+    if wrong:
+        raise SystemExit(1)

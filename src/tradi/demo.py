@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tradi import __version__, metrics
-from tradi.data import Digits, Toy, digits, toy
+from tradi.data import Images, Toy, digits, toy
 from tradi.methods.tradi import TRADI
 from tradi.models import mlp
 from tradi.prediction import Categorical, GaussianMixture
@@ -52,7 +52,7 @@ def run(out: Path, seed: int = 0) -> list[Part]:
     return parts
 
 
-def classify(data: Digits, seed: int, epochs: int = 60, members: int = 20) -> Part:
+def classify(data: Images, seed: int, epochs: int = 60, members: int = 20) -> Part:
     """Eight digits are learnt; other digits, and inverted images, come up in testing, and a good model notices."""
     torch.manual_seed(seed)
     model = mlp(64, [100, 100], data.classes, batchnorm=True)
@@ -69,7 +69,7 @@ def classify(data: Digits, seed: int, epochs: int = 60, members: int = 20) -> Pa
     ensemble = posterior.sample(members, seed=seed + 1).refresh([data.train])
     single = posterior.final()
     images, labels = data.test
-    unknown = {"unknown digits": data.ood, "inverted images": x.max() + x.min() - images}
+    unknown = {**data.ood, "inverted images": x.max() + x.min() - images}
     table, curves, histograms = {}, {}, {}
     for name, network in (("Single network", single), ("TRADI", ensemble)):
         inside = Categorical(network(images))
@@ -81,7 +81,8 @@ def classify(data: Digits, seed: int, epochs: int = 60, members: int = 20) -> Pa
         )
         histograms[name] = metrics.confidence_histogram(*_joined(inside.confidence, confidence))
     return Part(
-        f"Digits: {len(labels)} test images of {data.classes} classes, {len(data.ood)} of unknown digits",
+        f"Digits: {len(labels)} test images of {data.classes} classes, "
+        f"{len(data.ood['unknown digits'])} of unknown digits",
         table,
         str(posterior.choice),
         {

@@ -26,7 +26,7 @@ def load(root: Path, split: int, seed: int) -> Data:
     y = torch.randint(3, (300,), generator=generator)
     x = torch.randn(300, 2, generator=generator) + 4 * torch.nn.functional.one_hot(y, 3)[:, :2]
     parts = [(x[part], y[part]) for part in (slice(0, 200), slice(200, 250), slice(250, 300))]
-    return Data(*parts, ood={"notMNIST": torch.randn(40, 2, generator=generator) * 30})
+    return Data(parts[0], parts[1], parts[2], ood={"notMNIST": torch.randn(40, 2, generator=generator) * 30})
 
 
 class Broken(Single):
@@ -89,9 +89,7 @@ def test_methods_share_runs_and_each_pays_for_its_own(tmp_path: Path) -> None:
 
 def test_what_is_there_is_not_run_again_and_a_killed_sweep_goes_on(tmp_path: Path) -> None:
     options = Options(tmp_path, tmp_path)
-    stream = run(BLOBS, options)
-    next(stream)
-    stream.close()  # as a kill does
+    next(run(BLOBS, options))  # and no further, as after a kill
     left = cases(BLOBS, options)
     assert len(left) == 3
     (tmp_path / "blobs" / "sgd" / "TRADI" / "seed-0-split-0.json").unlink()

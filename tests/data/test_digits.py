@@ -10,8 +10,8 @@ def test_held_out_classes_are_nowhere_but_in_ood() -> None:
     data = digits(held_out=(3, 7), seed=1)
     source = load_digits()
     inside = len(data.train[0]) + len(data.validation[0]) + len(data.test[0])
-    assert len(data.ood) == int(((source.target == 3) | (source.target == 7)).sum())
-    assert inside + len(data.ood) == len(source.target)
+    assert len(data.ood["unknown digits"]) == int(((source.target == 3) | (source.target == 7)).sum())
+    assert inside + len(data.ood["unknown digits"]) == len(source.target)
     assert data.classes == 8
     for _, labels in (data.train, data.validation, data.test):
         assert labels.unique().tolist() == list(range(8))

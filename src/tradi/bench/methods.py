@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -20,7 +21,6 @@ from tradi.posterior import Posterior
 from tradi.weights import copied
 
 Notes = dict[str, Any]  # what a method has to say of itself, for the result file
-SEARCHED = 10  # members that a scale is judged by
 
 
 class Method(Protocol):
@@ -94,16 +94,17 @@ class Dropout(Single):
 
 @dataclass(frozen=True)
 class Perturbed(Single):
-    """Gaussian perturbation, its deviation the best on validation data."""
+    """Gaussian perturbation, its deviation the best on validation data, as judged by `searched` members."""
 
     members: int = 20
+    searched: int = 10
 
     def ensemble(self, runs: Sequence[Run], data: Data, seed: int) -> tuple[Ensemble, Notes]:
-        posterior, notes = _scaled(GaussianPerturbation(runs[0].model), data, 0.0, seed)
+        posterior, notes = _scaled(GaussianPerturbation(runs[0].model), data, 0.0, self.searched, seed)
         return posterior.sample(self.members, seed + 1).refresh(data.refresh_batches), notes
 
     def quick(self) -> Perturbed:
-        return replace(self, members=2)
+        return replace(self, members=2, searched=2)
 
 
 @dataclass(frozen=True)
@@ -140,12 +141,14 @@ class Tradi(Single):
         covariance: of the noise.
         tolerance: of the choice of the scale on validation data; None leaves the scale at 1.
         members: networks.
+        searched: networks that a scale is judged by.
     """
 
     kalman: Kalman = field(default_factory=Kalman)
     covariance: Covariance = field(default_factory=FourierFeatures)
     tolerance: float | None = 0.005
     members: int = 20
+    searched: int = 10
 
     @property
     def tracker(self) -> str:
@@ -166,13 +169,13 @@ class Tradi(Single):
         posteriors = [self.posterior(run) for run in runs[: self.runs]]
         notes: list[Notes] = []
         if self.tolerance is not None:
-            scaled = [_scaled(posterior, data, self.tolerance, seed) for posterior in posteriors]
+            scaled = [_scaled(posterior, data, self.tolerance, self.searched, seed) for posterior in posteriors]
             posteriors, notes = [posterior for posterior, _ in scaled], [note for _, note in scaled]
         ensemble = (posteriors[0] if self.runs == 1 else DeepEnsemble(posteriors)).sample(self.members, seed + 1)
         return ensemble.refresh(data.refresh_batches), {"searches": notes}
 
     def quick(self) -> Tradi:
-        return replace(self, members=2)
+        return replace(self, members=2, searched=2)
 
 
 @dataclass(frozen=True)
@@ -193,10 +196,12 @@ class Untracked(Tradi):
         return Posterior(model, layers, self.covariance)
 
 
-def _scaled(posterior: Posterior, data: Data, tolerance: float, seed: int) -> tuple[Posterior, Notes]:
-    chosen = posterior.choose_scale(
-        data.validation_batches, refresh=data.refresh_batches, members=SEARCHED, tolerance=tolerance, seed=seed
-    )
+def _scaled(posterior: Posterior, data: Data, tolerance: float, members: int, seed: int) -> tuple[Posterior, Notes]:
+    with warnings.catch_warnings():  # the result file says which scale, and why
+        warnings.filterwarnings("ignore", "all noise hurts|no noise up to")
+        chosen = posterior.choose_scale(
+            data.validation_batches, refresh=data.refresh_batches, members=members, tolerance=tolerance, seed=seed
+        )
     assert chosen.choice is not None
     nll = {f"{scale:g}": value for scale, value in sorted(chosen.choice.nll.items())}
     return chosen, {"scale": chosen.scale, "seconds": chosen.choice.seconds, "passes": chosen.choice.passes, "nll": nll}

@@ -51,7 +51,7 @@ def load_with_ood(root: Path, split: int, seed: int) -> Data:
     """The same, and notMNIST, which nothing but the final evaluation sees."""
     del split, seed
     source = mnist(root, ood={"notMNIST": notmnist(root).images})
-    return Data(source.train, source.validation, source.test, source.ood)
+    return Data(source.train, source.validation, source.test, dict(source.ood))
 
 
 MNIST = Benchmark(

@@ -1,6 +1,11 @@
 """Readers of public data sets, and those that need no file at all."""
 
-from tradi.data.digits import Digits, digits
+from tradi.data.digits import digits
+from tradi.data.images import Images
+from tradi.data.mnist import mnist
+from tradi.data.notmnist import NotMNIST, notmnist
+from tradi.data.root import data_root
 from tradi.data.toy import Toy, toy
+from tradi.data.uci import Split, uci
 
-__all__ = ["Digits", "Toy", "digits", "toy"]
+__all__ = ["Images", "NotMNIST", "Split", "Toy", "data_root", "digits", "mnist", "notmnist", "toy", "uci"]

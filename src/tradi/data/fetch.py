@@ -1,0 +1,92 @@
+"""Downloads of what the catalogue lists: to a .part file first, and into place when the contents are right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from http.client import HTTPException
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from tradi import __version__
+from tradi.data.archives import members
+from tradi.data.catalogue import Download, Entry, Finding, check, inspect
+from tradi.progress import track
+
+CHUNK = 1 << 16
+TIMEOUT = 60  # seconds without an answer
+
+
+def fetch(entry: Entry, root: Path) -> Iterator[Finding]:
+    """Download what of a data set is not below the root yet, and say of every part how it is then."""
+    for download in entry.downloads:
+        findings = [check(part, root) for part in download.parts]
+        if any(finding.state != "ok" for finding in findings):
+            failure = _get(download, root)
+            findings = [failure] if failure else [check(part, root) for part in download.parts]
+        yield from findings
+
+
+def _get(download: Download, root: Path) -> Finding | None:
+    target = root / download.path
+    begun = target.with_name(target.name + ".part")
+    try:
+        begun.parent.mkdir(parents=True, exist_ok=True)
+        retrieve(download.url, begun)
+        if download.members is None:
+            _accept(download, begun)
+            begun.replace(target)
+        else:
+            unpack(begun, root, download.members)
+            begun.unlink()
+    except (OSError, HTTPException, ValueError) as error:
+        if isinstance(error, ValueError):  # wrong, not cut short: the next attempt begins anew
+            begun.unlink(missing_ok=True)
+        what = "it" if download.members is None else f"the folder {download.path} that it holds"
+        remedy = f"run this again, or get {download.url} by other means and put {what} at this path"
+        return Finding(target, "failed", f"{error}: {remedy}")
+    return None
+
+
+def _accept(download: Download, begun: Path) -> None:
+    """Refuse what is not what was published; where the public checksum is not known, what cannot be read."""
+    (part,) = download.parts
+    finding = inspect(part, begun)
+    if finding.state == "unreadable" or (finding.state == "differs" and part.verified):
+        raise ValueError(f"what came is not what was expected: {finding.detail}")
+
+
+def retrieve(url: str, path: Path) -> None:
+    """Download `url` to `path`, going on at the end of what an earlier attempt left there."""
+    start = path.stat().st_size if path.exists() else 0
+    request = Request(url, headers={"User-Agent": f"tradi/{__version__}"})
+    if start:
+        request.add_header("Range", f"bytes={start}-")
+    try:
+        response = urlopen(request, timeout=TIMEOUT)
+    except HTTPError as error:
+        error.close()
+        if error.code != 416 or not start:
+            raise
+        path.unlink()  # nothing follows what is there: it was whole, or another file, so begin anew
+        return retrieve(url, path)
+    with response, path.open("ab" if response.status == 206 else "wb") as file:
+        length = int(response.headers.get("Content-Length", 0))
+        chunks = iter(partial(response.read, CHUNK), b"")
+        received = sum(map(file.write, track(chunks, f"fetching {path.stem}", math.ceil(length / CHUNK) or None)))
+    if received < length:
+        raise OSError(f"the connection broke off after {received:,} of {length:,} bytes")
+    return None
+
+
+def unpack(archive: Path, root: Path, pattern: str) -> None:
+    """Write the wanted members of a tar.gz below `root`, once all of it proved sound."""
+    contents = {match[1]: content for match, content in members(archive, pattern)}
+    if not contents:
+        raise ValueError(f"{archive} holds no file named like {pattern}")
+    for name, content in contents.items():
+        target = root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)

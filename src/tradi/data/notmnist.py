@@ -1,0 +1,100 @@
+"""NotMNIST small: the letters A to J in thousands of fonts, as 28x28 PNGs in an archive or in folders."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tradi.data.archives import members
+from tradi.data.cache import Tensors, cached, digest
+from tradi.data.root import data_root, find
+from tradi.extras import require
+from tradi.progress import track
+
+LETTERS = "ABCDEFGHIJ"
+SIDE = 28
+FILES = ("notMNIST_small.tar.gz", "notMNIST_small")
+
+
+@dataclass(frozen=True, eq=False)
+class NotMNIST:
+    """Letters, in the order of letter and file name.
+
+    Args:
+        images: (images, 28, 28), unsigned bytes.
+        labels: A to J as 0 to 9.
+        skipped: how many files could not be read as an image of that size.
+    """
+
+    images: Tensor
+    labels: Tensor
+    skipped: int
+
+
+def notmnist(root: str | PathLike[str] | None = None) -> NotMNIST:
+    """Read `notMNIST_small.tar.gz`, or the folder `notMNIST_small`, below the data root; decoded once, then cached."""
+    return read(find(data_root(root), FILES, "notmnist"))
+
+
+def read(source: Path) -> NotMNIST:
+    """Read that archive or folder."""
+    tensors = cached("notMNIST", _fingerprint(source), lambda: _decoded(source))
+    return NotMNIST(tensors["images"], tensors["labels"], int(tensors["skipped"]))
+
+
+def measure(source: Path) -> tuple[int, str]:
+    """How many images can be read, and the SHA-256 of their pixels and labels, however they are packed."""
+    data = read(source)
+    return len(data.images), digest(data.images, data.labels)
+
+
+def _decoded(source: Path) -> Tensors:
+    files = sorted(_folder(source) if source.is_dir() else _archive(source))
+    images, labels = [], []
+    for letter, _, content in track(files, "decoding notMNIST", len(files)):
+        image = _pixels(content)
+        if image is not None:
+            images.append(image)
+            labels.append(LETTERS.index(letter))
+    if not images:
+        raise ValueError(f"{source} holds no readable 28x28 PNG in folders A to J: delete it and fetch it again")
+    skipped = torch.tensor(len(files) - len(images))
+    return {"images": torch.stack(images), "labels": torch.tensor(labels), "skipped": skipped}
+
+
+def _archive(source: Path) -> Iterator[tuple[str, str, bytes]]:
+    for match, content in members(source, r"(?:\./)?notMNIST_small/([A-J])/([^/]+\.png)"):
+        yield match[1], match[2], content
+
+
+def _folder(source: Path) -> Iterator[tuple[str, str, bytes]]:
+    for path in source.glob("[A-J]/*.png"):
+        yield path.parent.name, path.name, path.read_bytes()
+
+
+def _pixels(content: bytes) -> Tensor | None:
+    image_module = require("PIL.Image", "images")
+    try:
+        with image_module.open(io.BytesIO(content), formats=["PNG"]) as image:
+            if image.size != (SIDE, SIDE):  # before anything is decoded
+                return None
+            pixels = image.convert("L").tobytes()
+    except Exception:  # whatever a decoder may say of a damaged file, the file is one to skip
+        return None
+    return torch.frombuffer(bytearray(pixels), dtype=torch.uint8).reshape(SIDE, SIDE)
+
+
+def _fingerprint(source: Path) -> str:
+    """Hash of the archive; of a folder, where reading all files would take too long, of names, sizes and times."""
+    if source.is_file():
+        return hashlib.sha256(source.read_bytes()).hexdigest()
+    stats = ((path, path.stat()) for path in sorted(source.resolve().glob("[A-J]/*.png")))
+    listing = "\n".join(f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in stats)
+    return hashlib.sha256(listing.encode()).hexdigest()

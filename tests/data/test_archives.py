@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import gzip
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.data.samples import link, tar
+from tradi.data.archives import members
+
+PATTERN = r"set/(\w+\.txt)"
+
+
+def read(folder: Path, content: bytes) -> dict[str, bytes]:
+    path = folder / "some.tar.gz"
+    path.write_bytes(content)
+    return {match[1]: content for match, content in members(path, PATTERN)}
+
+
+def test_wanted_files_are_read_and_nothing_is_written(tmp_path: Path) -> None:
+    content = tar({"set/a.txt": b"A", "set/other.png": b"", "elsewhere/b.txt": b"", "set/c.txt": b"C"})
+    assert read(tmp_path, content) == {"a.txt": b"A", "c.txt": b"C"}
+    assert [path.name for path in tmp_path.iterdir()] == ["some.tar.gz"]
+
+
+@pytest.mark.parametrize("name", ["/etc/a.txt", "../a.txt", "set/../../a.txt", "set/.."])
+def test_an_archive_with_a_way_out_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=r"some\.tar\.gz holds .*, a path out of the archive"):
+        read(tmp_path, tar({"set/good.txt": b"", name: b"bad"}))
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE])
+def test_a_wanted_name_must_be_a_regular_file(tmp_path: Path, kind: bytes) -> None:
+    (tmp_path / "secret").write_text("secret")
+    with pytest.raises(ValueError, match=r"holds 'set/a\.txt', a link or too large"):
+        read(tmp_path, tar({}, [link("set/a.txt", str(tmp_path / "secret"), kind)]))
+
+
+def test_links_that_nobody_asked_for_are_passed_over(tmp_path: Path) -> None:
+    assert read(tmp_path, tar({"set/a.txt": b"A"}, [link("set/link", "/etc/passwd")])) == {"a.txt": b"A"}
+
+
+def test_a_member_that_is_too_large_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tradi.data.archives.LARGEST", 10)
+    assert read(tmp_path, tar({"set/a.txt": bytes(10)})) == {"a.txt": bytes(10)}
+    with pytest.raises(ValueError, match="a link or too large"):
+        read(tmp_path, tar({"set/a.txt": bytes(11)}))
+
+
+def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
+    whole = tar({"set/a.txt": bytes(range(256)) * 40})
+    broken = {
+        "cut short": whole[: len(whole) // 2],
+        "last bytes missing": whole[:-1],
+        "checksum wrong": whole[:-8] + bytes(4) + whole[-4:],
+        "no gzip": b"plainly not an archive",
+        "gzip but no tar": gzip.compress(b"plainly not an archive" * 100),
+        "empty": b"",
+    }
+    for content in broken.values():
+        with pytest.raises(
+            ValueError, match=r"some\.tar\.gz is damaged or no tar\.gz .*: delete it and fetch it again"
+        ):
+            read(tmp_path, content)
