@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from tradi.extras import require
 if TYPE_CHECKING:
     from tradi.data.catalogue import Entry
     from tradi.demo import Part
+    from tradi.demo import Table as Numbers
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -35,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
 
     demo = commands.add_parser("demo", help="train on embedded data, compare with the single network, draw figures")
     demo.add_argument("--out", type=Path, default=Path("tradi-demo"), help="folder for the figures (%(default)s)")
-    demo.add_argument("--seed", type=int, default=0, help="of everything random (%(default)s)")
+    demo.add_argument("--seeds", type=int, nargs="+", default=[0], help="repetitions of everything random (0)")
     demo.set_defaults(command=_demo)
 
     bench = commands.add_parser("bench", help="run one of the paper's experiments")
@@ -69,8 +71,8 @@ def _demo(options: argparse.Namespace) -> None:
         require(module, "demo")
     from tradi.demo import run
 
-    for part in run(options.out, options.seed):
-        _show(part, options.out)
+    for part, table in run(options.out, options.seeds):
+        _show(part, table, options.out)
 
 
 def _bench(options: argparse.Namespace) -> None:
@@ -112,22 +114,26 @@ def _report(options: argparse.Namespace) -> None:
         print(path)
 
 
-def _show(part: Part, out: Path) -> None:
+def _show(part: Part, numbers: Numbers, out: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    methods = list(part.table)
-    table = Table("", *methods, title=part.title, title_justify="left")
-    measures = dict.fromkeys(measure for row in part.table.values() for measure in row)
-    for measure in measures:
-        values = (part.table[method].get(measure) for method in methods)
-        table.add_row(measure, *("-" if value is None else f"{value:.3f}" for value in values))
+    table = Table("", *numbers, title=part.title, title_justify="left")
+    for measure in dict.fromkeys(measure for row in numbers.values() for measure in row):
+        table.add_row(measure, *(_mean_sd(row.get(measure, [])) for row in numbers.values()))
     console = Console()
     console.print(table)
     console.print(f"TRADI's noise: {part.scale}", highlight=False)
     for name in part.figures:
         console.print(f"  figure: {out / name}.png", highlight=False, soft_wrap=True)
     console.print()
+
+
+def _mean_sd(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    mean = f"{statistics.fmean(values):.3f}"
+    return f"{mean} ± {statistics.stdev(values):.3f}" if len(values) > 1 else mean
 
 
 def _data(options: argparse.Namespace) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,8 @@ from tradi.report import figures
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Table = dict[str, dict[str, float]]  # method -> measure -> value
+Row = dict[str, float]  # measure -> value
+Table = dict[str, dict[str, list[float]]]  # method -> measure -> a value for every seed
 
 
 @dataclass(frozen=True)
@@ -31,25 +33,31 @@ class Part:
     """One half of the demo: what was compared, how TRADI's scale was chosen, and the figures by file name."""
 
     title: str
-    table: Table
+    rows: dict[str, Row]
     scale: str
     figures: dict[str, Figure]
 
 
-def run(out: Path, seed: int = 0) -> list[Part]:
-    """Train, compare the single network with TRADI, write the figures and the numbers (`demo.json`) to `out`."""
-    parts = [classify(digits(seed=seed), seed), regress(toy(points=90, seed=seed), seed)]
+def run(out: Path, seeds: Sequence[int] = (0,)) -> list[tuple[Part, Table]]:
+    """Train, compare the single network with TRADI, write figures (of the first seed) and numbers to `out`."""
+    every = [[classify(digits(seed=seed), seed), regress(toy(points=90, seed=seed), seed)] for seed in seeds]
+    parts = every[0]
+    tables = [_gathered([one[number].rows for one in every]) for number in range(len(parts))]
     out.mkdir(parents=True, exist_ok=True)
     for part in parts:
         for name, figure in part.figures.items():
             figure.savefig(out / f"{name}.png")
     record = {
-        "command": f"tradi demo --seed {seed}",
+        "command": f"tradi demo --seeds {' '.join(map(str, seeds))}",
         "versions": {"tradi": __version__, "torch": torch.__version__},
-        "tables": {part.title: part.table for part in parts},
+        "tables": {part.title: table for part, table in zip(parts, tables, strict=True)},
     }
     (out / "demo.json").write_text(json.dumps(record, indent=2) + "\n")
-    return parts
+    return list(zip(parts, tables, strict=True))
+
+
+def _gathered(tables: Sequence[dict[str, Row]]) -> Table:
+    return {m: {name: [table[m][name] for table in tables] for name in row} for m, row in tables[0].items()}
 
 
 def classify(data: Images, seed: int, epochs: int = 60, members: int = 20) -> Part:
@@ -96,6 +104,7 @@ def regress(data: Toy, seed: int, members: int = 50) -> Part:
     """A function is seen only in part, and a good model is unsure where it saw nothing."""
     torch.manual_seed(seed)
     points = len(data.x) * 2 // 3
+    known = replace(data, x=data.x[:points], y=data.y[:points])
     train = list(zip(data.x[:points].split(20), data.y[:points].split(20), strict=True))
     validation = [(data.x[points:], data.y[points:])]
     model = MeanVariance(mlp(1, [200]), 200)
@@ -107,7 +116,7 @@ def regress(data: Toy, seed: int, members: int = 50) -> Part:
     predictions = {
         "Single network": GaussianMixture(*posterior.final()(data.grid)),
         "TRADI": GaussianMixture(*posterior.sample(members, seed=seed + 1)(data.grid)),
-        "Exact GP": GaussianMixture(*(part[None] for part in data.ideal())),
+        "Exact GP": GaussianMixture(*(part[None] for part in known.ideal())),
     }
     bands = {name: metrics.regression_band(p, data.grid) for name, p in predictions.items()}
     return Part(

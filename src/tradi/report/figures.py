@@ -40,7 +40,9 @@ def accuracy_confidence(curves: Mapping[str, AccuracyConfidence]) -> Figure:
     figure, axes = _overlay(curves)
     for (name, curve), style in zip(curves.items(), styles(curves), strict=True):
         axes.plot(curve.threshold.tolist(), curve.accuracy.tolist(), label=name, markevery=0.1, **style)
-    axes.set(xlabel="Confidence threshold", ylabel="Accuracy above threshold", xlim=(0, 1), ylim=(None, 1.02))
+    axes.set(
+        xlabel="Confidence threshold", ylabel="Accuracy above threshold, OOD as errors", xlim=(0, 1), ylim=(None, 1.02)
+    )
     figure.legend(loc="outside right upper", frameon=False)
     return figure
 
