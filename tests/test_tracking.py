@@ -524,9 +524,9 @@ def test_a_checkpoint_that_does_not_fit_is_an_error_that_lists_both_sides() -> N
     turned = nn.Sequential(nn.Linear(8, 4), *list(model)[1:4], nn.Linear(3, 8))
     with pytest.raises(ValueError, match=r"\(8, 4\).*follows.*\(4, 8\)"):
         tradi.TRADI(turned, sgd(turned)).load_state_dict(state)
-    with pytest.raises(ValueError, match="holds variances, which FullCovariance"):
+    with pytest.raises(ValueError, match=r"'joint': False.*has.*'joint': True"):
         tradi.TRADI(model, sgd(model), covariance=tradi.FullCovariance()).load_state_dict(state)
-    with pytest.raises(ValueError, match=r"written with the filter.*Trajectory.*has.*AlgorithmOne"):
+    with pytest.raises(ValueError, match=r"written with.*Trajectory.*has.*AlgorithmOne"):
         tradi.TRADI(model, sgd(model), kalman=tradi.Kalman.paper(), select=nn.Linear).load_state_dict(state)
     with pytest.raises(ValueError, match="not the state_dict"):
         tracker.load_state_dict(model.state_dict())

@@ -135,7 +135,7 @@ def _joined(inside: Tensor, ood: Tensor) -> tuple[Tensor, Tensor]:
 def _classification(inside: Categorical, outside: dict[str, Categorical], labels: Tensor) -> dict[str, float]:
     row = {"accuracy %": 100 * metrics.accuracy(inside.probs, labels), "NLL": -inside.log_prob(labels).mean().item()}
     for kind, ood in outside.items():
-        by_confidence = metrics.ood_metrics(*_joined(1 - inside.confidence, 1 - ood.confidence))
+        by_confidence = metrics.ood_metrics(*_joined(inside.doubt, ood.doubt))
         row[f"{kind}: AUROC % by confidence"] = 100 * by_confidence.auroc
         row[f"{kind}: FPR95 % by confidence"] = 100 * by_confidence.fpr95
         if len(inside.logits) > 1:

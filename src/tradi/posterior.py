@@ -173,5 +173,7 @@ class Posterior:
 
 def load_posterior(path: str | PathLike[str], model: nn.Module) -> Posterior:
     """Read a saved posterior; the model gives the architecture, and its own weights stay as they are."""
-    (packed,) = read(path, model)
-    return Posterior.unpacked(packed, copied(model))
+    packed = read(path, model)
+    if len(packed) > 1:
+        raise ValueError(f"{path} holds {len(packed)} runs: DeepEnsemble.load reads it")
+    return Posterior.unpacked(packed[0], copied(model))

@@ -68,6 +68,11 @@ class Categorical:
         return self.probs.amax(1)
 
     @cached_property
+    def doubt(self) -> Tensor:
+        """1 - confidence, added up from the other classes so that it keeps its digits near 0, (batch, ...)."""
+        return self.probs.scatter(1, self.labels.unsqueeze(1), 0).sum(1)
+
+    @cached_property
     def entropy(self) -> Tensor:
         """H[mean_j P_j]: total uncertainty in nats, (batch, ...)."""
         return torch.special.entr(self.probs).sum(1)

@@ -64,17 +64,23 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
 def fill(model: nn.Module, saved: dict[str, Tensor]) -> None:
     """Put saved tensors into the model, or say how the two differ."""
     own = model_tensors(model)
-    check_same_architecture({n: t.shape for n, t in saved.items()}, {n: t.shape for n, t in own.items()}, "the file")
+    check_same_architecture(saved, own, "the file")
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(saved[name])
 
 
-def check_same_architecture(theirs: dict[str, torch.Size], ours: dict[str, torch.Size], source: str) -> None:
-    """Raise an error that lists both sides where two sets of named shapes differ."""
-    differing = {n: (tuple(theirs[n]), tuple(ours[n])) for n in theirs.keys() & ours.keys() if theirs[n] != ours[n]}
+def check_same_architecture(theirs: dict[str, Tensor], ours: dict[str, Tensor], source: str) -> None:
+    """Raise an error that lists both sides where two sets of named tensors differ in names, shapes or types."""
+
+    def described(tensor: Tensor) -> str:
+        return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+
+    both = [name for name in ours if name in theirs]
+    forms = {name: (described(theirs[name]), described(ours[name])) for name in both}
+    differing = {name: pair for name, pair in forms.items() if pair[0] != pair[1]}
     if theirs.keys() != ours.keys() or differing:
         raise ValueError(
             f"{source} is of another architecture: only in it {sorted(theirs.keys() - ours.keys())}, only in the model "
-            f"{sorted(ours.keys() - theirs.keys())}, shapes (its, the model's) that differ {differing}"
+            f"{sorted(ours.keys() - theirs.keys())}, forms (its, the model's) that differ {differing}"
         )

@@ -52,7 +52,13 @@ class Tracker(ABC):
         self._weights: dict[nn.Parameter, Weight | None] = {}
         self._look_up_weights()
         self._check_attached([p for one in optimizers for group in one.param_groups for p in group["params"]])
+        self._taken = dict.fromkeys(optimizers, 0)
         self._handles = [one.register_step_post_hook(self._after_step) for one in optimizers]
+
+    @property
+    @abstractmethod
+    def options(self) -> dict[str, Any]:
+        """What a checkpoint must have been written with to be gone on from: dictionaries of numbers."""
 
     @abstractmethod
     def observe(self, moves: list[Move]) -> None:
@@ -107,8 +113,36 @@ class Tracker(ABC):
                     moves.append(Move(weight, -lr if group.get("maximize") else lr))
         if moves:
             self.steps += 1
+            self._taken[optimizer] += 1
             self.observe(moves)
             self._last = [(move.weight.parameter, move.weight.parameter._version) for move in moves]
+
+    @property
+    def rounds(self) -> int:
+        """Steps that every one of the optimizers has taken: training steps, where each takes one of them."""
+        return min(self._taken.values())
+
+    def _heading(self) -> dict[str, Any]:
+        """What the state of any tracker begins with."""
+        return {
+            "steps": self.steps,
+            "rounds": self.rounds,
+            "options": self.options,
+            "selected": {name: torch.tensor(w.parameter.shape) for name, w in self._selection.items()},
+        }
+
+    def _go_on_from(self, state: dict[str, Any]) -> None:
+        """Check that a checkpoint is of a tracker like this one, or list both sides; take over its counts."""
+        if not {"steps", "rounds", "options", "selected", "weights"} <= state.keys():
+            raise ValueError(f"this is not the state_dict() of a tracker: it has the keys {list(state)}")
+        if state["options"] != self.options:
+            raise ValueError(f"the checkpoint was written with {state['options']}, this tracker has {self.options}")
+        self._look_up_weights()
+        theirs = {name: tuple(shape.tolist()) for name, shape in state["selected"].items()}
+        ours = {name: tuple(weight.parameter.shape) for name, weight in self._selection.items()}
+        if theirs != ours:
+            raise ValueError(f"the checkpoint is of weights {theirs}, this tracker follows {ours}")
+        self.steps, self._taken = state["steps"], dict.fromkeys(self._taken, state["rounds"])
 
     def _check_up_to_date(self) -> None:
         """Raise if nothing was seen, and warn if the weights have changed behind the tracker's back since."""

@@ -46,7 +46,7 @@ METHODS: dict[str, tuple[Callable[[], tuple[nn.Module, Sampled]], Callable[[Path
     "SWAG": (lambda: tracked(SWAG, every=2, rank=4), load, True),
     "SWAG diagonal": (lambda: tracked(SWAG, every=2, rank=0), load, True),
     "GaussianPerturbation": (lambda: (m := trained(), GaussianPerturbation(m, 0.1)), load, True),
-    "MCDropout": (lambda: (m := trained(), MCDropout(m)), lambda path: MCDropout(load(path).model), True),
+    "MCDropout": (lambda: (m := trained(), MCDropout(m)), lambda path: MCDropout.load(path, network(9)), True),
     "MaximumProbability": (lambda: (m := trained(), MaximumProbability(m)), load, False),
     "DeepEnsemble": (
         lambda: (m := trained(), DeepEnsemble([m, *(trained(seed) for seed in range(1, 6))])),

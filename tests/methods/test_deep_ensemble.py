@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 import tradi
-from tests.training import network, problem, train
+from tests.training import network, problem, same, train
 from tradi.methods import TRADI, DeepEnsemble
 
 X = problem()[0][0]
@@ -40,9 +41,9 @@ def test_members_are_the_given_networks_with_their_own_statistics() -> None:
 
 
 def test_training_is_reproducible_and_leaves_the_global_seed_alone() -> None:
-    torch.manual_seed(1)
+    torch.manual_seed(42)  # not a seed that training sets itself
     expected = torch.randn(2)
-    torch.manual_seed(1)
+    torch.manual_seed(42)
     first = DeepEnsemble.train(make_model, fit, seeds=(0, 1, 2)).sample()(X)
     assert torch.equal(torch.randn(2), expected)
     again = DeepEnsemble.train(make_model, fit, seeds=(2, 0, 1)).sample()(X)
@@ -52,8 +53,15 @@ def test_training_is_reproducible_and_leaves_the_global_seed_alone() -> None:
 
 def test_workers_train_the_same_networks() -> None:
     alone = DeepEnsemble.train(make_model, fit, seeds=(0, 1)).sample()(X)
-    together = DeepEnsemble.train(make_model, fit, seeds=(0, 1), workers=2).sample()(X)
-    torch.testing.assert_close(alone, together)
+
+    def fit_elsewhere(model: nn.Module) -> None:
+        fit(model)
+        model.register_buffer("process", torch.tensor(os.getpid()))
+
+    ensemble = DeepEnsemble.train(make_model, fit_elsewhere, seeds=(0, 1), workers=2)
+    torch.testing.assert_close(alone, ensemble.sample()(X))
+    processes = [int(run.model.process) for run in ensemble.runs]  # type: ignore[arg-type]
+    assert os.getpid() not in processes
 
 
 def test_training_resumes_after_a_crash(tmp_path: Path) -> None:
@@ -87,6 +95,7 @@ def test_multi_tradi_draws_members_from_all_runs_in_turn(tmp_path: Path) -> None
         assert near[i % 2] < near[1 - i % 2]
     weights = torch.stack([member.weight for member in members])
     assert len(weights.flatten(1).unique(dim=0)) == 6
+    assert same(ensemble.sample(6)[3].state_dict(), ensemble.runs[1].sample(6)[3].state_dict())
     resumed = DeepEnsemble.train(make_model, fit_tracked, seeds=(0, 1), folder=tmp_path)
     assert torch.equal(resumed.sample(6)(X), ensemble.sample(6)(X))
 
@@ -96,7 +105,41 @@ def test_bad_input_names_cause_and_remedy() -> None:
         DeepEnsemble([])
     with pytest.raises(ValueError, match="run 1 is of another architecture"):
         DeepEnsemble([nn.Linear(4, 3), nn.Linear(4, 2)])
+    relu, tanh = (nn.Sequential(nn.Linear(4, 3), kind()) for kind in (nn.ReLU, nn.Tanh))
+    with pytest.raises(ValueError, match=r"(?s)run 1 is of another architecture.*Tanh.*ReLU"):
+        DeepEnsemble([relu, tanh])
+    with pytest.raises(ValueError, match=r"run 1 is of another architecture.*float64"):
+        DeepEnsemble([nn.Linear(4, 3), nn.Linear(4, 3).double()])
     with pytest.raises(ValueError, match=r"seeds must differ.*\[1, 1\]"):
         DeepEnsemble.train(make_model, fit, seeds=(1, 1))
     with pytest.raises(ValueError, match=r"3 members of 2 runs.*track them"):
         DeepEnsemble([nn.Linear(4, 3), nn.Linear(4, 3)]).sample(3)
+
+
+def test_buffers_that_are_not_saved_are_each_runs_own() -> None:
+    models = []
+    for value in (1.0, 2.0):
+        model = nn.Sequential(nn.Linear(4, 3))
+        model.register_buffer("offset", torch.tensor(value), persistent=False)
+        models.append(model)
+    members: Any = list(DeepEnsemble(models).sample())
+    assert [member.offset.item() for member in members] == [1.0, 2.0]
+
+
+def test_fit_may_return_a_network_and_nothing_else_strange(tmp_path: Path) -> None:
+    best = nn.Linear(4, 3)
+    ensemble = DeepEnsemble.train(make_model, lambda model: best, seeds=(0,), folder=tmp_path)
+    assert torch.equal(ensemble.sample()(X)[0], best(X))
+    with pytest.raises(
+        RuntimeError, match=r"seed 3 failed: fit must return a posterior, a network or nothing, got float"
+    ):
+        DeepEnsemble.train(make_model, lambda model: 0.5, seeds=(3,))  # type: ignore[arg-type, return-value]
+
+
+def test_files_that_cannot_be_resumed_from_are_named(tmp_path: Path) -> None:
+    DeepEnsemble([nn.Linear(4, 2), nn.Linear(4, 2)]).save(tmp_path / "run-0.safetensors")
+    with pytest.raises(ValueError, match=r"run-0\.safetensors cannot be resumed from.*2 runs.*delete it"):
+        DeepEnsemble.train(make_model, fit, seeds=(0,), folder=tmp_path)
+    (tmp_path / "run-0.safetensors").write_bytes(b"half a file")
+    with pytest.raises(ValueError, match=r"run-0\.safetensors cannot be resumed from.*delete it"):
+        DeepEnsemble.train(make_model, fit, seeds=(0,), folder=tmp_path)

@@ -35,8 +35,25 @@ def test_the_deviation_can_be_chosen_on_validation_data() -> None:
     chosen = method.choose_scale(problem(seed=1), refresh=problem(), tolerance=0)
     assert chosen.choice is not None
     assert chosen.choice.nll[chosen.scale] == min(chosen.choice.nll.values())
-    with pytest.raises(ValueError, match="scale must be finite and not negative"):
+    with pytest.raises(ValueError, match=r"std must be positive and finite, got -0\.1"):
         GaussianPerturbation(model, -0.1)
+
+
+def test_the_search_starts_from_the_given_deviation() -> None:
+    model: Any = nn.Linear(4, 3)
+    x, y = problem()[0]
+
+    def close_to_the_model(out: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return -((out - model(x)).detach() * 1e4).square().mean(1) + 0 * labels
+
+    # Outputs move by about 2 std, and (2 std 1e4)^2 = 0.005 at a std of 3.5e-6: far below the default of 0.01.
+    chosen = GaussianPerturbation(model, 1e-5).choose_scale([(x, y)], log_prob=close_to_the_model)
+    assert 1e-6 < chosen.scale * 1e-5 < 1e-5
+
+
+def test_weights_that_cannot_be_perturbed_are_an_error() -> None:
+    with pytest.raises(TypeError, match="cannot be tracked"):
+        GaussianPerturbation(nn.Linear(2, 2, dtype=torch.complex64))
 
 
 def test_a_single_network_has_no_noise_to_scale() -> None:

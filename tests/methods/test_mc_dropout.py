@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.functional import dropout
 
 from tests.training import network
 from tradi.methods import MCDropout
@@ -51,6 +52,15 @@ def test_batchnorm_stays_in_eval_mode() -> None:
     assert torch.equal(before, model[1].running_mean)
 
 
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attend = nn.MultiheadAttention(4, 2, dropout=0.5, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attend(x, x, x)[0]
+
+
 @pytest.mark.parametrize(
     ("model", "x"),
     [
@@ -58,6 +68,7 @@ def test_batchnorm_stays_in_eval_mode() -> None:
         (nn.Sequential(nn.Linear(4, 4), nn.AlphaDropout(0.5)), torch.ones(2, 4)),
         (nn.LSTM(4, 5, num_layers=2, dropout=0.5, batch_first=True), torch.ones(2, 3, 4)),
         (nn.TransformerEncoderLayer(4, 2, 8, dropout=0.5, batch_first=True), torch.ones(2, 3, 4)),
+        (Attention(), torch.ones(2, 3, 4)),
     ],
 )
 def test_every_kind_of_dropout_module_is_switched_on(model: nn.Module, x: Tensor) -> None:
@@ -75,19 +86,87 @@ class Functional(nn.Module):
         return F.dropout(self.layer(x), 0.5, self.training)
 
 
+class Imported(Functional):
+    def forward(self, x: Tensor) -> Tensor:
+        return dropout(self.layer(x), 0.5, self.training)
+
+
+class Helped(Functional):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.helped(self.layer(x))
+
+    def helped(self, x: Tensor) -> Tensor:
+        return F.dropout(x, 0.5, self.training)
+
+
+class Scaled(Functional):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(x, x, self.layer(x), dropout_p=0.5 * self.training)
+
+
+class Quiet(nn.Module):
+    """Mentions F.dropout(x) and has a module called dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = Own(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dropout(x)  # not F.dropout(x)
+
+
+class Own(nn.Dropout):
+    pass
+
+
+def one_layer() -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns too that this dropout does nothing
+        return nn.LSTM(4, 5, num_layers=1, dropout=0.5)
+
+
 def test_a_model_without_active_dropout_is_an_error_that_says_so() -> None:
     with pytest.raises(ValueError, match="no dropout layer with p > 0"):
         MCDropout(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.0)))
-    with pytest.raises(ValueError, match=r"no dropout layer.*'Functional'.*use nn\.Dropout"):
-        MCDropout(Functional(nn.Linear(4, 4)))
+    with pytest.raises(ValueError, match="no dropout layer"):
+        MCDropout(nn.Sequential(nn.Linear(4, 4), one_layer()))
+    for functional in (Functional, Imported, Helped, Scaled):
+        with pytest.raises(ValueError, match=rf"no dropout layer.*'{functional.__name__}'.*use nn\.Dropout"):
+            MCDropout(functional(nn.Linear(4, 4)))
 
 
 def test_functional_dropout_beside_layers_is_a_warning() -> None:
-    with pytest.warns(UserWarning, match="'Functional'.*stays off"):
+    with pytest.warns(UserWarning, match="'Functional'.*not switched on"):
         MCDropout(Functional(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         MCDropout(network())
+        MCDropout(Quiet())
+
+
+def test_a_model_may_call_itself_and_members_are_models() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.drop = nn.Dropout(0.5)
+
+        def forward(self, x: Tensor, again: bool = True) -> Tensor:
+            return self(self.drop(x), again=False) if again else self.drop(x)
+
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    outputs = MCDropout(MCDropout(Twice()).sample(1)[0]).sample(2)(torch.ones(100))
+    assert not torch.equal(outputs[0], outputs[1])
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_layers_are_off_again_after_the_forward() -> None:
+    member = MCDropout(network()).sample(1)[0]
+    member(torch.ones(2, 4))
+    assert not any(module.training for module in member.modules())
+    with pytest.raises(RuntimeError, match="shapes"):
+        member(torch.ones(2, 9))
+    assert not any(module.training for module in member.modules())
 
 
 def test_a_forward_that_fails_leaves_the_random_state_alone() -> None:

@@ -156,10 +156,64 @@ def test_too_few_collections_say_what_to_change() -> None:
     _, swag, _, _ = run(every=1, start=11)
     with pytest.raises(RuntimeError, match=r"1 collection\(s\) in 12 steps.*start = 11"):
         swag.posterior()
-    other = nn.Linear(2, 2)
-    its_swag = SWAG(other, torch.optim.SGD(other.parameters(), 0.1), every=1)
-    with pytest.raises(ValueError, match=r"does not fit.*0\.weight"):
-        its_swag.load_state_dict(swag.state_dict())
+
+
+def test_a_checkpoint_that_does_not_fit_lists_both_sides() -> None:
+    model, swag, _, _ = run(every=1, rank=4)
+    state = swag.state_dict()
+    turned = nn.Sequential(nn.Linear(8, 4), *list(model)[1:])
+    for other, options, message in (
+        (turned, {"rank": 4}, r"\(8, 4\).*follows.*\(4, 8\)"),
+        (network(), {"rank": 2}, r"'rank': 4.*has.*'rank': 2"),
+        (network(), {"rank": 4, "start": 3}, r"'start': 0.*has.*'start': 3"),
+    ):
+        its_swag = SWAG(other, torch.optim.SGD(other.parameters(), 0.1), every=1, **options)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=message):
+            its_swag.load_state_dict(state)
+    with pytest.raises(ValueError, match="not the state_dict"):
+        swag.load_state_dict(model.state_dict())
+
+
+def test_two_optimizers_take_a_step_together() -> None:
+    model = network()
+    optimizers = [torch.optim.SGD(model[0].parameters(), 0.1), torch.optim.SGD(model[4].parameters(), 0.05)]
+    swag = SWAG(model, optimizers, every=3, start=3)
+    seen: list[Tensor] = []
+
+    def after(done: int) -> None:
+        if done in (6, 9, 12):
+            seen.append(torch.cat([model[0].weight.detach().flatten(), model[4].weight.detach().flatten()]))
+
+    train(model, optimizers, 12, after)
+    mean = swag.posterior().mean
+    torch.testing.assert_close(torch.cat([mean["0.weight"].flatten(), mean["4.weight"].flatten()]), sum(seen) / 3)
+
+
+def test_deviations_of_weights_frozen_on_the_way_stay_in_step_with_the_others() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    swag = SWAG(model, optimizer, every=1, rank=4)
+    train(model, optimizer, 6, lambda done: model[4].requires_grad_(False) if done == 4 else None)
+    (layer,) = (layer for layer in swag.posterior()._layers if layer.name == "4")
+    rows = layer.deviations["4.weight"]  # of steps 3 to 6; it stands still in the last two, while the mean catches up
+    torch.testing.assert_close(rows[3] / rows[2], torch.full_like(rows[2], 5 / 6), rtol=1e-3, atol=0)
+
+
+def test_snapshots_do_not_follow_the_run() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    swag = SWAG(model, optimizer, every=1, rank=3)
+    train(model, optimizer, 5)
+    posterior, state = swag.posterior(), swag.state_dict()
+    mean, deviations = posterior.mean["0.weight"].clone(), posterior._layers[0].deviations["0.weight"].clone()
+    again = SWAG(model, torch.optim.SGD(model.parameters(), 0.1), every=1, rank=3)
+    again.load_state_dict(state)
+    train(model, optimizer, 5)
+    assert torch.equal(posterior.mean["0.weight"], mean)
+    assert torch.equal(posterior._layers[0].deviations["0.weight"], deviations)
+    assert torch.equal(state["weights"]["0.weight"]["mean"], mean)
+    again.collect()
+    assert torch.equal(state["weights"]["0.weight"]["mean"], mean)
 
 
 def test_swag_gives_predictions_like_any_posterior() -> None:

@@ -80,3 +80,24 @@ def test_bad_arguments_are_named() -> None:
         metrics.fit_temperature(logits[:, :0], labels[:0])
     with pytest.raises(ValueError, match="temperature must be positive and finite, got 0"):
         metrics.Temperature(0)
+
+
+def test_void_labels_are_left_out() -> None:
+    logits, labels = validation(3)
+    void = torch.where(torch.arange(len(labels)) % 3 == 0, -100, labels)
+    assert metrics.fit_temperature(logits, void) == metrics.fit_temperature(logits[:, void >= 0], labels[void >= 0])
+    with pytest.raises(ValueError, match="must not all be negative"):
+        metrics.fit_temperature(logits, torch.full_like(labels, -1))
+
+
+def test_many_pixels_are_thinned_out_and_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, labels = validation(3, n=4000)
+    whole = metrics.fit_temperature(logits * 3, labels).temperature
+    monkeypatch.setattr("tradi.metrics.calibration.ENOUGH", 1000)
+    thinned = metrics.fit_temperature(logits * 3, labels).temperature
+    assert thinned != whole
+    assert thinned == pytest.approx(whole, rel=0.15)  # the standard error of 1,000 labels is about 4%
+
+
+def test_half_precision_logits_do_not_overflow() -> None:
+    assert metrics.Temperature(0.01)(torch.full((1, 2, 3), 1000.0, dtype=torch.float16)).isfinite().all()

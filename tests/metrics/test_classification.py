@@ -150,3 +150,17 @@ def test_bad_outcomes_are_named() -> None:
         metrics.ece(torch.rand(2), correct, 0)
     with pytest.raises(ValueError, match="confidence_ood must not be empty"):
         metrics.joint_ece(torch.rand(2), correct, torch.rand(0))
+
+
+def test_the_papers_15_bins_are_the_default() -> None:
+    confidence, correct = torch.rand(500, generator=torch.Generator().manual_seed(0)), torch.arange(500) % 2 == 0
+    assert metrics.ece(confidence, correct) == metrics.ece(confidence, correct, bins=15)
+    assert metrics.ece(confidence, correct) != metrics.ece(confidence, correct, bins=10)
+    assert metrics.joint_ece(confidence, correct, confidence) == metrics.joint_ece(confidence, correct, confidence, 15)
+    assert metrics.joint_ece(confidence, correct, confidence) != metrics.joint_ece(confidence, correct, confidence, 10)
+    assert len(metrics.calibration_curve(confidence, correct).count) == 15
+
+
+def test_probabilities_that_do_not_add_up_are_refused() -> None:
+    with pytest.raises(ValueError, match="sum of probs over classes must be 1"):
+        metrics.nll(torch.tensor([[0.5, 0.4]]), torch.tensor([0]))

@@ -189,3 +189,9 @@ def test_bad_arguments_are_named() -> None:
         metrics.confidence_histogram(confidence, correct.int())
     with pytest.raises(ValueError, match="bins must be at least 1, got -1"):
         metrics.calibration_curve(confidence, correct, -1)
+
+
+def test_curves_of_other_bins_do_not_add() -> None:
+    confidence, correct = torch.tensor([0.2, 0.9]), torch.tensor([False, True])
+    with pytest.raises(ValueError, match="must have one shape"):
+        metrics.calibration_curve(confidence, correct, 15) + metrics.calibration_curve(confidence, correct, 1)

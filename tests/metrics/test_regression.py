@@ -11,6 +11,7 @@ from scipy import integrate, optimize, stats
 from sklearn.metrics import root_mean_squared_error
 from torch import Tensor
 
+import tradi
 from tradi import metrics
 from tradi.metrics.types import Mixture
 
@@ -138,3 +139,12 @@ def test_bad_arguments_are_named() -> None:
             metric(prediction, y[:2])
         with pytest.raises(ValueError, match="y must be finite, got inf"):
             metric(prediction, y + math.inf)
+
+
+def test_an_interval_includes_its_ends_and_one_level_will_do() -> None:
+    prediction = tradi.GaussianMixture(torch.zeros(1, 1), torch.ones(1, 1))
+    assert metrics.coverage(prediction, torch.zeros(1), torch.tensor(0.0)).tolist() == [1.0]
+
+
+def test_targets_may_require_gradients() -> None:
+    assert metrics.rmse(torch.zeros(2), torch.ones(2, requires_grad=True)) == 1

@@ -6,6 +6,7 @@ from typing import cast
 import torch
 from scipy.stats import entropy
 
+import tradi
 from tradi import metrics
 from tradi.metrics.types import Classes, Mixture
 
@@ -15,7 +16,11 @@ def prediction() -> tuple[torch.Tensor, Classes]:
     mean = members.mean(0)
     total, expected = torch.special.entr(mean).sum(1), torch.special.entr(members).sum(2).mean(0)
     found = SimpleNamespace(
-        confidence=mean.amax(1), entropy=total, expected_entropy=expected, mutual_information=total - expected
+        confidence=mean.amax(1),
+        doubt=1 - mean.amax(1),
+        entropy=total,
+        expected_entropy=expected,
+        mutual_information=total - expected,
     )
     return members, cast(Classes, found)
 
@@ -23,7 +28,7 @@ def prediction() -> tuple[torch.Tensor, Classes]:
 def test_scores_of_classes_are_higher_for_less_certain_members() -> None:
     members, found = prediction()
     mean = members.mean(0)
-    torch.testing.assert_close(metrics.maximum_probability(found), 1 - mean.max(1).values)
+    torch.testing.assert_close(metrics.one_minus_confidence(found), 1 - mean.max(1).values)
     total = torch.from_numpy(entropy(mean.numpy(), axis=1))
     expected = torch.from_numpy(entropy(members.numpy(), axis=2)).mean(0)
     torch.testing.assert_close(metrics.predictive_entropy(found), total)
@@ -35,3 +40,11 @@ def test_variance_of_mean_is_the_members_disagreement() -> None:
     means = torch.tensor([[0.0, 1.0], [0.0, 3.0]])
     found = cast(Mixture, SimpleNamespace(epistemic=means.var(0, correction=0)))
     assert metrics.variance_of_mean(found).tolist() == [0, 1]
+
+
+def test_confident_predictions_do_not_tie() -> None:
+    logits = torch.tensor([[[30.0, 0.0, 0.0], [40.0, 0.0, 0.0]]])  # 1 - confidence is 0 in float32 for both
+    score = metrics.one_minus_confidence(tradi.Categorical(logits))
+    torch.testing.assert_close(
+        score.double(), 2 * torch.tensor([-30.0, -40.0], dtype=torch.float64).exp(), rtol=1e-5, atol=0
+    )

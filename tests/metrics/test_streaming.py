@@ -137,3 +137,11 @@ def test_memory_does_not_grow_with_the_data() -> None:
 def test_nothing_to_compute() -> None:
     with pytest.raises(ValueError, match="update was never called"):
         Accumulator(metrics.score_histogram).compute()
+
+
+def test_fpr_where_exactly_95_per_cent_are_found() -> None:
+    # 19 of 20 OOD scores reach 5, one in-distribution score too: TPR is exactly 0.95 there, and FPR 1 of 4.
+    score = torch.tensor([1.0] + [5.0] * 19 + [0.0, 0.0, 0.0, 5.0])
+    is_ood = torch.tensor([True] * 20 + [False] * 4)
+    assert metrics.score_histogram(score, is_ood).metrics.fpr95 == 0.25
+    assert metrics.fpr95(score, is_ood) == 0.25

@@ -156,3 +156,12 @@ def test_methods_beyond_the_palette_still_differ() -> None:
 def test_nothing_to_draw(name: str) -> None:
     with pytest.raises(ValueError, match="give at least one method"):
         FIGURES[name]([])
+
+
+def test_methods_keep_their_colours_under_their_other_names() -> None:
+    def colours(*names: str) -> list[str]:
+        return [style["color"] for style in figures.styles(names)]
+
+    assert colours("MCP") == colours("Single network") == colours("MaximumProbability")
+    assert colours("Deep Ensembles", "MCP") == colours("Deep Ensemble of 5", "Single network")
+    assert len(set(colours("TRADI", "Deep Ensembles", "MC Dropout", "SWAG", "Gaussian perturbation", "MCP"))) == 6

@@ -17,7 +17,7 @@ Numbers = dict[str, float]
 Curves = dict[str, dict[str, Any]]  # fields of the curves of `tradi.metrics`, as lists
 
 SCORES = {
-    "confidence": metrics.maximum_probability,
+    "confidence": metrics.one_minus_confidence,
     "entropy": metrics.predictive_entropy,
     "information": metrics.mutual_information,
 }
@@ -41,13 +41,8 @@ def _classification(ensemble: Ensemble, data: Data) -> tuple[Numbers, Curves]:
     curves: Curves = {"calibration": _fields(metrics.calibration_curve(inside.confidence, correct))}
     for kind, unknown in data.ood.items():
         outside = Categorical(ensemble.predict(unknown.split(EVALUATED)))
-        is_ood = torch.cat([torch.zeros(len(x), dtype=torch.bool), torch.ones(len(unknown), dtype=torch.bool)])
-        for name, score in SCORES.items():
-            if name == "information" and len(ensemble) == 1:
-                continue  # one network cannot disagree with itself
-            found = metrics.ood_metrics(torch.cat([score(inside), score(outside)]), is_ood)
-            for metric in ("auroc", "aupr_out", "fpr95"):
-                numbers[f"{kind}/{name}/{metric}"] = getattr(found, metric)
+        is_ood = _marks(inside, outside)
+        numbers |= {f"{kind}/{name}": value for name, value in _found(inside, outside).items()}
         numbers[f"{kind}/joint_ece"] = metrics.joint_ece(inside.confidence, correct, outside.confidence)
         everything = metrics.with_ood(inside.confidence, correct, outside.confidence)
         confidence = torch.cat([inside.confidence, outside.confidence])
@@ -56,7 +51,36 @@ def _classification(ensemble: Ensemble, data: Data) -> tuple[Numbers, Curves]:
             f"{kind}/calibration": _fields(metrics.calibration_curve(*everything)),
             f"{kind}/confidence_histogram": _fields(metrics.confidence_histogram(confidence, is_ood)),
         }
-    return numbers, curves
+    return numbers | _on_validation(ensemble, data), curves
+
+
+def _on_validation(ensemble: Ensemble, data: Data) -> Numbers:
+    """What settings may be chosen by: nothing here has seen test data."""
+    if not data.probes:
+        return {}
+    x, labels = data.validation
+    inside = Categorical(ensemble.predict(x.split(EVALUATED)))
+    numbers = {"validation/nll": metrics.nll_from_log_probs(inside.log_probs, labels)}
+    probes = [Categorical(ensemble.predict(probe.split(EVALUATED))) for probe in data.probes.values()]
+    found = [_found(inside, probe) for probe in probes]
+    return numbers | {f"validation/{name}": sum(one[name] for one in found) / len(found) for name in found[0]}
+
+
+def _found(inside: Categorical, outside: Categorical) -> Numbers:
+    """How well each score tells the two apart, OOD being the positive class."""
+    numbers = {}
+    for name, score in SCORES.items():
+        if name == "information" and len(inside.logits) == 1:
+            continue  # one network cannot disagree with itself
+        found = metrics.ood_metrics(torch.cat([score(inside), score(outside)]), _marks(inside, outside))
+        numbers |= {f"{name}/{metric}": getattr(found, metric) for metric in ("auroc", "aupr_out", "fpr95")}
+    return numbers
+
+
+def _marks(inside: Categorical, outside: Categorical) -> Tensor:
+    return torch.cat(
+        [torch.zeros_like(inside.labels, dtype=torch.bool), torch.ones_like(outside.labels, dtype=torch.bool)]
+    )
 
 
 def _regression(ensemble: Ensemble, data: Data) -> tuple[Numbers, Curves]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from tradi.bench.methods import Deep, Dropout, Method, Perturbed, Single, Swag, Tradi
 from tradi.bench.problem import Data
@@ -51,7 +52,18 @@ def load_with_ood(root: Path, split: int, seed: int) -> Data:
     """The same, and notMNIST, which nothing but the final evaluation sees."""
     del split, seed
     source = mnist(root, ood={"notMNIST": notmnist(root).images})
-    return Data(source.train, source.validation, source.test, dict(source.ood))
+    return Data(source.train, source.validation, source.test, dict(source.ood), probes=probes(source.validation[0]))
+
+
+def probes(images: Tensor) -> dict[str, Tensor]:
+    """Validation images that are digits no more: inverted, their pixels in another order, and mere noise."""
+    generator = torch.Generator().manual_seed(0)
+    low, high = images.min(), images.max()
+    return {
+        "inverted": low + high - images,
+        "shuffled": images[:, torch.randperm(images.shape[1], generator=generator)],
+        "noise": low + (high - low) * torch.rand(images.shape, generator=generator),
+    }
 
 
 MNIST = Benchmark(

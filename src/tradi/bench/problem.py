@@ -23,6 +23,7 @@ class Data:
         ood: inputs that belong to no class, by name.
         unit: mean and standard deviation of a regression target, in whose unit results are reported.
         extra: further tensors that a benchmark's figures need, by name.
+        probes: inputs made out of validation data that belong to no class, by name: what settings may be chosen by.
     """
 
     train: Pair
@@ -31,6 +32,7 @@ class Data:
     ood: dict[str, Tensor] = field(default_factory=dict)
     unit: tuple[float, float] = (0.0, 1.0)
     extra: dict[str, Tensor] = field(default_factory=dict)
+    probes: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def is_regression(self) -> bool:
@@ -56,7 +58,8 @@ class Data:
     def first(self, samples: int) -> Data:
         """A few samples of everything, for a quick look."""
         train, validation, test = ((x[:samples], y[:samples]) for x, y in (self.train, self.validation, self.test))
-        return Data(train, validation, test, {n: x[:samples] for n, x in self.ood.items()}, self.unit, self.extra)
+        ood, probes = ({name: x[:samples] for name, x in part.items()} for part in (self.ood, self.probes))
+        return Data(train, validation, test, ood, self.unit, self.extra, probes)
 
 
 @dataclass(frozen=True, eq=False)

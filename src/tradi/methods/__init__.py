@@ -1,4 +1,7 @@
-"""Every way to an ensemble, siblings: one file a method, all ending in `sample(members, seed) -> Ensemble`."""
+"""Every way to an ensemble, siblings: one file a method.
+
+All end in `sample(members, seed) -> Ensemble`, those that follow training (TRADI, SWAG) after `posterior()`.
+"""
 
 from tradi.methods.deep_ensemble import DeepEnsemble
 from tradi.methods.gaussian_perturbation import GaussianPerturbation

@@ -19,7 +19,7 @@ from tradi.storage import check_same_architecture, model_tensors, read, write
 from tradi.weights import copied
 
 Run = nn.Module | Posterior
-Fit = Callable[[nn.Module], Posterior | None]
+Fit = Callable[[nn.Module], Posterior | nn.Module | None]
 
 
 class DeepEnsemble:
@@ -36,9 +36,12 @@ class DeepEnsemble:
         if not runs:
             raise ValueError("a deep ensemble needs at least one run")
         self.runs = [run if isinstance(run, Posterior) else MaximumProbability(run) for run in runs]
-        shapes = [{n: t.shape for n, t in model_tensors(run.model).items()} for run in self.runs]
-        for number, theirs in enumerate(shapes):
-            check_same_architecture(theirs, shapes[0], f"run {number}")
+        for number, run in enumerate(self.runs[1:], 1):
+            check_same_architecture(model_tensors(run.model), model_tensors(self.runs[0].model), f"run {number}")
+            if repr(run.model) != repr(self.runs[0].model):  # the same weights, but other layers around them
+                raise ValueError(
+                    f"run {number} is of another architecture: {run.model!r}, run 0 is {self.runs[0].model!r}"
+                )
 
     def sample(self, members: int | None = None, seed: int = 0) -> Ensemble:
         """An ensemble of the runs' networks; by default one a run."""
@@ -50,7 +53,9 @@ class DeepEnsemble:
 
         def draw(i: int) -> dict[str, Tensor]:
             run = self.runs[i % len(self.runs)]
-            return model_tensors(run.model) | run.draw(i, seed)
+            # All that a run's own module holds, for members run in the first one's.
+            own = {name: parameter.detach() for name, parameter in run.model.named_parameters()}
+            return own | dict(run.model.named_buffers()) | run.draw(i, seed)
 
         return Ensemble(copied(self.runs[0].model), draw, members, moved=any(run.mean for run in self.runs))
 
@@ -77,8 +82,9 @@ class DeepEnsemble:
 
         Args:
             make_model: a fresh network; called under the run's seed.
-            fit: trains the network it is given; may return a posterior of the run, to be kept in place of the network.
-            seeds: of the runs, set before `make_model` is called.
+            fit: trains the network it is given; may return a posterior of the run, or another network, to be kept in
+                its place.
+            seeds: of the runs: torch's, set before `make_model` is called.
             folder: where each finished run is kept; runs found there are read and not trained again.
             workers: processes to train in (needs `tradi[parallel]` when more than 1).
         """
@@ -101,10 +107,26 @@ def _run(make_model: Callable[[], nn.Module], fit: Fit, seed: int, file: Path | 
         torch.manual_seed(seed)
         model = make_model()
         if file is not None and file.exists():
-            return load_posterior(file, model)
-        run = fit(model) or MaximumProbability(model)
+            try:
+                return load_posterior(file, model)
+            except ValueError as error:
+                raise ValueError(
+                    f"{file} cannot be resumed from: {error}; delete it to train this run again"
+                ) from error
+        try:
+            run = _as_posterior(fit(model), model)
+        except Exception as error:
+            raise RuntimeError(f"the run with seed {seed} failed: {error}") from error
         if file is not None:
             partial = file.with_suffix(".partial")
             run.save(partial)
             partial.replace(file)  # a crash while writing leaves no half a file under the name that resuming trusts
         return run
+
+
+def _as_posterior(result: Posterior | nn.Module | None, model: nn.Module) -> Posterior:
+    if isinstance(result, Posterior):
+        return result
+    if result is None or isinstance(result, nn.Module):
+        return MaximumProbability(model if result is None else result)
+    raise TypeError(f"fit must return a posterior, a network or nothing, got {type(result).__name__}")

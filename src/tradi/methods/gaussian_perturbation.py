@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 
@@ -13,8 +15,8 @@ from tradi.weights import Select, as_predicate, check_trackable, copied, named_w
 class GaussianPerturbation(Posterior):
     r"""Networks from around the trained one: $\tilde\omega = \omega + \mathcal N(0, s^2)$.
 
-    The standard deviation is the posterior's scale, so `choose_scale(validation, tolerance=0)` chooses it. It is
-    brittle: twice the best value can ruin a network.
+    `choose_scale(validation, tolerance=0)` finds the factor on s that is best on validation data. It is brittle: twice
+    the best value can ruin a network.
 
     Args:
         model: the trained network; it is copied.
@@ -23,6 +25,8 @@ class GaussianPerturbation(Posterior):
     """
 
     def __init__(self, model: nn.Module, std: float = 0.01, select: Select = "*") -> None:
+        if not 0 < std < math.inf:
+            raise ValueError(f"std must be positive and finite, got {std}")
         own, selected = copied(model), as_predicate(select)
         weights = [
             weight for weight in named_weights(own).values() if weight.parameter.requires_grad and selected(weight)
@@ -33,5 +37,5 @@ class GaussianPerturbation(Posterior):
             check_trackable(weight)
         final = {weight.name: weight.parameter.detach() for weight in weights}
         mean = {name: w.to(torch.promote_types(w.dtype, torch.float32), copy=True) for name, w in final.items()}
-        unit = {name: torch.ones_like(value) for name, value in mean.items()}
-        super().__init__(own, by_layer(final, mean, unit), Independent(), std)
+        variance = {name: torch.full_like(value, std**2) for name, value in mean.items()}
+        super().__init__(own, by_layer(final, mean, variance), Independent())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from tradi.covariance import Independent
+from tradi.ensemble import Ensemble
 from tradi.posterior import Posterior
 from tradi.weights import copied
 
@@ -18,3 +19,7 @@ class MaximumProbability(Posterior):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(copied(model), [], Independent())
+
+    def sample(self, members: int = 1, seed: int = 0) -> Ensemble:
+        """The network, as an ensemble of one unless more copies of it are asked for."""
+        return super().sample(members, seed)

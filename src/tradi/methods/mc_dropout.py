@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import operator
-import re
+import textwrap
 import warnings
 from os import PathLike
 from typing import Any
@@ -15,11 +16,12 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from tradi.ensemble import Ensemble
 from tradi.methods.maximum_probability import MaximumProbability
+from tradi.posterior import load_posterior
 from tradi.randomness import key
 from tradi.weights import copied
 
 KEY = "_mask_key"  # a buffer, so that a member is a value of it, as elsewhere a value of the weights
-_FUNCTIONAL = re.compile(r"\b(F|functional|torch)\.(alpha_|feature_alpha_|feature_)?dropout[123]?d?\(")
+FUNCTIONS = {name for name in dir(nn.functional) if "dropout" in name}
 
 
 class MCDropout:
@@ -27,7 +29,8 @@ class MCDropout:
 
     Only the modules that drop are switched on, and only while they run: nn.Dropout and its kin, and the dropout in
     nn.MultiheadAttention, nn.LSTM, nn.GRU and nn.RNN. BatchNorm and everything else stay in eval mode. Dropout called
-    as a function in a `forward` cannot be switched from outside; where the source shows such a call, a warning says so.
+    as a function cannot be switched from outside; where the source of a module's class shows such a call, a warning
+    says so. Masks belong to places in a batch: the same sample in another place, or another batch, meets another mask.
 
     Args:
         model: the trained network; it is copied.
@@ -38,10 +41,12 @@ class MCDropout:
         functional = sorted({type(module).__name__ for module in self.model.modules() if _calls_dropout(module)})
         layers = [module for module in self.model.modules() if _drops(module)]
         if not layers:
-            hint = f"; {functional} call dropout as a function, which stays off: use nn.Dropout" if functional else ""
-            raise ValueError(f"the model has no dropout layer with p > 0, so its members would all be the same{hint}")
+            hint = f"; {functional} call dropout as a function, which cannot be: use nn.Dropout" if functional else ""
+            raise ValueError(f"the model has no dropout layer with p > 0 that could be switched on{hint}")
         if functional:
-            warnings.warn(f"dropout that {functional} call as a function stays off: use nn.Dropout", stacklevel=2)
+            warnings.warn(
+                f"dropout that {functional} call as a function is not switched on: use nn.Dropout", stacklevel=2
+            )
         self.model.register_buffer(KEY, torch.zeros((), dtype=torch.int64), persistent=False)
         self.model.register_forward_pre_hook(_seed, prepend=True)
         self.model.register_forward_hook(_unseed, always_call=True)
@@ -55,36 +60,57 @@ class MCDropout:
         return Ensemble(copied(self.model), lambda i: {KEY: torch.tensor(key(seed, i) % 2**63)}, members)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the network; `MCDropout(load_posterior(path, model).model)` reads it."""
+        """Write the network."""
         MaximumProbability(self.model).save(path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], model: nn.Module) -> MCDropout:
+        """Read a saved network; the model gives the architecture."""
+        return cls(load_posterior(path, model).model)
 
 
 def _drops(module: nn.Module) -> bool:
     if isinstance(module, _DropoutNd):
         return module.p > 0
-    return isinstance(module, nn.MultiheadAttention | nn.RNNBase) and module.dropout > 0
+    if isinstance(module, nn.RNNBase):
+        return module.dropout > 0 and module.num_layers > 1  # there is dropout between layers only
+    return isinstance(module, nn.MultiheadAttention) and module.dropout > 0
 
 
 def _calls_dropout(module: nn.Module) -> bool:
-    if type(module).__module__.startswith("torch.nn."):
+    """Whether the source of a module's class, if it can be read, calls a dropout function."""
+    if type(module).forward.__module__.startswith("torch.nn."):
         return False  # torch's own are known: see _drops
     try:
-        return _FUNCTIONAL.search(inspect.getsource(type(module).forward)) is not None
-    except (OSError, TypeError):  # defined where there is no source to read
+        tree = ast.parse(textwrap.dedent(inspect.getsource(type(module))))
+    except (OSError, TypeError, SyntaxError):  # defined where there is no source to read
         return False
+    return any(_is_dropout(node) for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def _is_dropout(call: ast.Call) -> bool:
+    if any(keyword.arg == "dropout_p" for keyword in call.keywords):
+        return True
+    function = call.func
+    if isinstance(function, ast.Name):
+        return function.id in FUNCTIONS
+    of_self = (
+        isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id == "self"
+    )
+    return isinstance(function, ast.Attribute) and function.attr in FUNCTIONS and not of_self
 
 
 def _seed(model: Any, args: Any) -> None:
     del args
-    model._fork = torch.random.fork_rng()
-    model._fork.__enter__()
+    fork = torch.random.fork_rng()
+    fork.__enter__()
+    vars(model).setdefault("_forks", []).append(fork)  # a stack: a forward may call itself
     torch.manual_seed(int(getattr(model, KEY)))
 
 
 def _unseed(model: Any, args: Any, output: Any) -> None:
     del args, output
-    model._fork.__exit__(None, None, None)
-    del model._fork
+    model._forks.pop().__exit__(None, None, None)
 
 
 def _switch_on(module: nn.Module, args: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,7 +42,7 @@ class LowRank(Covariance):
 
 @dataclass(eq=False)
 class Collected:
-    """Mean, sum of squared deviations and the last deviations of one parameter, flat, over `count` collections."""
+    """Mean, sum of squared deviations and the last deviations of one parameter over `count` collections."""
 
     mean: Tensor
     square: Tensor
@@ -67,8 +68,9 @@ class SWAG(Tracker):
     Args:
         model: any module; it is never modified.
         optimizer: any torch optimizer, or several that share the model.
-        every: collect after every so many optimizer steps; `len(loader)` collects once an epoch.
-        start: optimizer steps before the first collection is counted towards.
+        every: collect after every so many steps; `len(loader)` collects once an epoch. Of several optimizers, a step is
+            one of each.
+        start: steps that come before.
         rank: K, number of deviations kept; 0 for the diagonal alone.
         select: which weights, all trainable ones by default.
     """
@@ -83,6 +85,7 @@ class SWAG(Tracker):
         rank: int = 20,
         select: Select = "*",
     ) -> None:
+        every, start, rank = (operator.index(number) for number in (every, start, rank))
         if every < 1:
             raise ValueError(f"every must be at least 1 step, got {every}")
         if start < 0:
@@ -91,22 +94,34 @@ class SWAG(Tracker):
             raise ValueError(f"rank must be 0 (diagonal) or at least 2, got {rank}")
         self.every, self.start, self.rank = every, start, rank
         self._collected: dict[str, Collected] = {}
+        self._collected_at = 0
         super().__init__(model, optimizer, select)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"every": self.every, "start": self.start, "rank": self.rank}
 
     def observe(self, moves: list[Move]) -> None:
         del moves
-        if self.steps > self.start and (self.steps - self.start) % self.every == 0:
+        if (
+            self.rounds > self._collected_at
+            and self.rounds > self.start
+            and (self.rounds - self.start) % self.every == 0
+        ):
             self.collect()
 
     @torch.no_grad()
     def collect(self) -> None:
         """Take the weights as they are now into account."""
-        for weight in self.tracked:
-            row = flat(weight.parameter)
-            row = row.to(torch.promote_types(row.dtype, torch.float32))
-            if weight.name not in self._collected:
-                self._collected[weight.name] = Collected(torch.zeros_like(row), torch.zeros_like(row), [])
-            self._collected[weight.name].add(row, self.rank)
+        self._collected_at = self.rounds
+        for name, weight in self._selection.items():
+            parameter = weight.parameter
+            if name not in self._collected and not parameter.requires_grad:
+                continue  # one that is frozen later is still collected, so that deviations belong together
+            value = flat(parameter).view(parameter.shape).to(torch.promote_types(parameter.dtype, torch.float32))
+            if name not in self._collected:
+                self._collected[name] = Collected(torch.zeros_like(value), torch.zeros_like(value), [])
+            self._collected[name].add(value, self.rank)
 
     def posterior(self) -> Posterior:
         """A frozen snapshot of what was collected so far."""
@@ -114,24 +129,22 @@ class SWAG(Tracker):
         collections = max((c.count for c in self._collected.values()), default=0)
         if collections < 2:
             raise RuntimeError(
-                f"{collections} collection(s) in {self.steps} steps, and SWAG needs 2: train longer, or lower "
+                f"{collections} collection(s) in {self.rounds} steps, and SWAG needs 2: train longer, or lower "
                 f"start = {self.start} or every = {self.every}"
             )
         model = copied(self.model)
         final = {name: parameter.detach() for name, parameter in model.named_parameters()}
-        shape = {name: final[name].shape for name in self._collected}
-        mean = {name: c.mean.clone().view(shape[name]) for name, c in self._collected.items()}
-        variance = {name: (c.square / c.count).view(shape[name]) for name, c in self._collected.items()}
-        columns = min(self.rank, collections)
-        deviations = {name: _columns(c, columns).view(-1, *shape[name]) for name, c in self._collected.items()}
+        mean = {name: c.mean.clone() for name, c in self._collected.items()}
+        variance = {name: c.square / c.count for name, c in self._collected.items()}
         if not self.rank:
             return Posterior(model, by_layer(final, mean, variance), Independent())
+        deviations = {name: _columns(c, min(self.rank, collections)) for name, c in self._collected.items()}
         return Posterior(model, by_layer(final, mean, variance, deviations=deviations), LowRank())
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and numbers only, by parameter name."""
-        return {
-            "steps": self.steps,
+        return self._heading() | {
+            "collected_at": self._collected_at,
             "weights": {
                 name: {
                     "mean": c.mean.clone(),
@@ -145,22 +158,18 @@ class SWAG(Tracker):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved `state_dict()`."""
-        own = {weight.name: weight.parameter for weight in self.tracked}
-        theirs = {name: saved["mean"].numel() for name, saved in state["weights"].items()}
-        if any(name not in own or own[name].numel() != size for name, size in theirs.items()):
-            ours = {name: parameter.numel() for name, parameter in own.items()}
-            raise ValueError(
-                f"the checkpoint does not fit: it holds weights of sizes {theirs}, the tracker follows {ours}"
-            )
-        self.steps = state["steps"]
+        self._go_on_from(state)
+        own = self._selection
+        self._collected_at = state["collected_at"]
         self._collected = {}
         for name, saved in state["weights"].items():
-            mean, square, rows = (saved[p].to(own[name].device, copy=True) for p in ("mean", "square", "deviations"))
+            device = own[name].parameter.device
+            mean, square, rows = (saved[part].to(device, copy=True) for part in ("mean", "square", "deviations"))
             self._collected[name] = Collected(mean, square, list(rows), saved["count"])
 
 
 def _columns(collected: Collected, columns: int) -> Tensor:
-    """The last deviations, (columns, weights); a weight that joined late did not deviate before."""
+    """The last deviations, (columns, ...); a weight that joined late did not deviate before."""
     missing = [torch.zeros_like(collected.mean)] * (columns - len(collected.deviations))
     rows = [*missing, *collected.deviations]
-    return torch.stack(rows) if rows else collected.mean.new_zeros(0, len(collected.mean))
+    return torch.stack(rows) if rows else collected.mean.new_zeros(0, *collected.mean.shape)

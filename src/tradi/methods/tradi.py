@@ -88,6 +88,10 @@ class TRADI(Tracker):
         super().__init__(model, optimizer, _default(kalman) if select is None else select)
         self._units(self.tracked)  # what cannot be tracked is an error now, not at the first step
 
+    @property
+    def options(self) -> dict[str, Any]:
+        return _as_numbers(self.kalman) | {"joint": self.covariance.joint}
+
     def posterior(self) -> Posterior:
         """A frozen snapshot of what was tracked so far; training may go on and changes nothing in it."""
         self._check_up_to_date()
@@ -106,10 +110,7 @@ class TRADI(Tracker):
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and numbers only, by parameter name: what a restarted run needs to go on bit for bit."""
-        return {
-            "steps": self.steps,
-            "filter": _as_numbers(self.kalman),
-            "selected": {name: torch.tensor(w.parameter.shape) for name, w in self._selection.items()},
+        return self._heading() | {
             "weights": {
                 block.weights[0].name: {
                     "mean": block.by_name(block.state.mean),
@@ -123,28 +124,17 @@ class TRADI(Tracker):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved `state_dict()`."""
-        if not {"steps", "filter", "selected", "weights"} <= state.keys():
-            raise ValueError(f"this is not the state_dict() of a TRADI tracker: it has the keys {list(state)}")
-        if state["filter"] != (ours := _as_numbers(self.kalman)):
-            raise ValueError(f"the checkpoint was written with the filter {state['filter']}, this tracker has {ours}")
-        self._look_up_weights()
+        self._go_on_from(state)
         own = self._selection
-        theirs = {name: tuple(shape.tolist()) for name, shape in state["selected"].items()}
-        if theirs != (shapes := {name: tuple(weight.parameter.shape) for name, weight in own.items()}):
-            raise ValueError(f"the checkpoint is of weights {theirs}, this tracker follows {shapes}")
         blocks: dict[str, Block] = {}
         for saved in state["weights"].values():
             weights = [own[name] for name in saved["mean"]]
-            if (saved["second"].ndim == 2) != self.covariance.joint:
-                kind = "joint covariances" if saved["second"].ndim == 2 else "variances"
-                raise ValueError(f"the checkpoint holds {kind}, which {self.covariance!r} does not go on from")
             device = weights[0].parameter.device
             mean = torch.cat([value.reshape(-1) for value in saved["mean"].values()]).to(device)
             second = saved["second"].to(device, copy=True)
             block = Block(weights, State(mean, second, saved["step"], saved["observed"]))
             blocks |= dict.fromkeys(saved["mean"], block)
         self._blocks = blocks
-        self.steps = state["steps"]
 
     def observe(self, moves: list[Move]) -> None:
         rates: dict[str, Rate] = {move.weight.name: move.lr for move in moves}

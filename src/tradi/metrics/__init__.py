@@ -21,8 +21,8 @@ from .ood import ImageAverage, OODMetrics, aupr_in, aupr_out, auroc, fpr95, imag
 from .regression import coverage, gaussian_crps, gaussian_nll, mixture_crps, mixture_nll, rmse
 from .scores import (
     expected_entropy,
-    maximum_probability,
     mutual_information,
+    one_minus_confidence,
     predictive_entropy,
     variance_of_mean,
 )
@@ -61,12 +61,12 @@ __all__ = [
     "gaussian_nll",
     "image_average",
     "joint_ece",
-    "maximum_probability",
     "mixture_crps",
     "mixture_nll",
     "mutual_information",
     "nll",
     "nll_from_log_probs",
+    "one_minus_confidence",
     "ood_metrics",
     "predictive_entropy",
     "regression_band",

@@ -12,6 +12,8 @@ from . import checks
 
 # A temperature outside this range would mean that the validation data are separable, or say nothing.
 LOWEST, HIGHEST = 0.01, 100.0
+# Targets that settle one number; of more, such as the pixels of many images, evenly spaced ones are taken.
+ENOUGH = 100_000
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Temperature:
             raise ValueError(f"temperature must be positive and finite, got {self.temperature}")
 
     def __call__(self, logits: Tensor) -> Tensor:
-        return logits / self.temperature
+        return logits.to(torch.promote_types(logits.dtype, torch.float32)) / self.temperature
 
 
 def fit_temperature(logits: Tensor, labels: Tensor) -> Temperature:
@@ -38,16 +40,19 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> Temperature:
 
     Args:
         logits: of held-out data, (members, batch, classes, ...).
-        labels: their classes, (batch, ...).
+        labels: their classes, (batch, ...); negative ones, such as void pixels, are left out.
 
     """
     if logits.ndim < 3 or logits.shape[0] == 0:
         raise ValueError(f"logits must be (members, batch, classes, ...), got shape {tuple(logits.shape)}")
-    checks.labelled("logits of one member", logits[0], labels)
+    checks.labelled("logits of one member", logits[0], labels.clamp_min(0))
+    known = (labels.flatten() >= 0).nonzero()[:, 0]
+    if len(known) == 0:
+        raise ValueError("labels must not all be negative: there is nothing to fit a temperature to")
+    known = known[:: -(-len(known) // ENOUGH)]
+    logits = logits.detach().movedim(2, -1).flatten(1, -2)[:, known].double()  # (members, targets, classes)
     checks.finite(logits=logits)
-    logits = logits.detach().double()
-    # (members, batch, 1, ...): the label's logit is all that is gathered, for every member.
-    index = labels.long().unsqueeze(1).expand(len(logits), *labels.unsqueeze(1).shape)
+    index = labels.flatten()[known].long().expand(len(logits), -1).unsqueeze(2)
     grid = torch.linspace(math.log(LOWEST), math.log(HIGHEST), 33, dtype=torch.float64)
     for _ in range(9):
         losses = torch.stack([_ensemble_nll(logits / point.exp(), index) for point in grid])

@@ -75,6 +75,7 @@ class Calibration:
         return _risk_coverage(self.count[used].flip(0), self.correct[used].flip(0))
 
     def __add__(self, other: Calibration) -> Calibration:
+        checks.one_shape(edges=self.edges, other_edges=other.edges)
         return replace(
             self,
             count=self.count + other.count,

@@ -24,7 +24,7 @@ class OODMetrics:
 
 
 def ood_metrics(score: Tensor, is_ood: Tensor) -> OODMetrics:
-    """All four metrics, sorting once.
+    """All four metrics of one score.
 
     Args:
         score: any shape, finite; higher = more OOD.

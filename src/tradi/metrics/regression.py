@@ -15,7 +15,7 @@ def rmse(mean: Tensor, y: Tensor) -> float:
     r"""Root mean squared error, $\sqrt{\frac1n \sum_i (\mu_i - y_i)^2}$."""
     checks.one_shape(mean=mean, y=y)
     checks.finite(mean=mean, y=y)
-    return float((mean.detach().double() - y.double()).square().mean().sqrt())
+    return float((mean.detach().double() - y.detach().double()).square().mean().sqrt())
 
 
 def mixture_nll(prediction: Mixture, y: Tensor) -> float:
@@ -52,7 +52,7 @@ def coverage(prediction: Mixture, y: Tensor, levels: Tensor) -> Tensor:
     _check_target(prediction, y)
     z = (y.double() - prediction.means.detach().double()) / prediction.variances.detach().double().sqrt()
     central = (2 * torch.special.ndtr(z).mean(0) - 1).abs()
-    return torch.stack([(central <= level).double().mean() for level in levels])
+    return torch.stack([(central <= level).double().mean() for level in levels.flatten()])
 
 
 def gaussian_crps(mean: Tensor, variance: Tensor, y: Tensor) -> float:

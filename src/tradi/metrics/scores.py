@@ -7,26 +7,26 @@ from torch import Tensor
 from .types import Classes, Mixture
 
 
-def maximum_probability(prediction: Classes) -> Tensor:
-    r"""The paper's score, $1 - \max_c \bar p_c$ with $\bar p$ the mean of the members' probabilities."""
-    return 1 - prediction.confidence
+def one_minus_confidence(prediction: Classes) -> Tensor:
+    r"""The paper's score, $1 - \max_c \bar p_c$, of the mean of the members' probabilities; higher = more OOD."""
+    return prediction.doubt
 
 
 def predictive_entropy(prediction: Classes) -> Tensor:
-    r"""Entropy of the mean, $H[\bar p]$: all the uncertainty."""
+    r"""Entropy of the mean, $H[\bar p]$: all the uncertainty; higher = more OOD."""
     return prediction.entropy
 
 
 def expected_entropy(prediction: Classes) -> Tensor:
-    r"""Mean of the members' entropies, $\frac1M \sum_j H[p_j]$: the noise they agree upon."""
+    r"""Mean of the members' entropies, $\frac1M \sum_j H[p_j]$: the noise they agree upon; higher = more OOD."""
     return prediction.expected_entropy
 
 
 def mutual_information(prediction: Classes) -> Tensor:
-    r"""Disagreement of the members, $H[\bar p] - \frac1M \sum_j H[p_j]$."""
+    r"""Disagreement of the members, $H[\bar p] - \frac1M \sum_j H[p_j]$; higher = more OOD."""
     return prediction.mutual_information
 
 
 def variance_of_mean(prediction: Mixture) -> Tensor:
-    r"""Disagreement of the members of a regression, $\mathrm{Var}_j[\mu_j]$."""
+    r"""Disagreement of the members of a regression, $\mathrm{Var}_j[\mu_j]$; higher = more OOD."""
     return prediction.epistemic

@@ -31,7 +31,9 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":")
 # These keep their style in every figure, whichever others are shown; further methods take what is left.
-KNOWN = ("tradi", "deepensemble", "mcdropout", "swag", "gaussianperturbation", "maximumprobability")
+KNOWN = ("tradi", "deepensemble", "mcdropout", "swag", "gaussianperturbation", "singlenetwork")
+# Other names of theirs; what follows a known name, such as the size of an ensemble, does not matter.
+ALIASES = {"mcp": "singlenetwork", "maximumprobability": "singlenetwork"}
 GREY = "#666666"
 
 
@@ -109,7 +111,7 @@ def regression_band(bands: Mapping[str, RegressionBand], truth: Tensor, train_x:
 
 def styles(names: Iterable[str]) -> list[dict[str, Any]]:
     """Colour, marker and dashes of each method; when colours run out, the other two still differ."""
-    keys = ["".join(filter(str.isalnum, name)).lower() for name in names]
+    keys = [_known(name) for name in names]
     others = [key for key in keys if key not in KNOWN]
     unused = [place for place, known in enumerate(KNOWN) if known not in keys]
     free = [*range(len(KNOWN), len(PALETTE)), *unused]
@@ -123,6 +125,12 @@ def styles(names: Iterable[str]) -> list[dict[str, Any]]:
         dashes, marker = DASHES[(place + turn) % len(DASHES)], MARKERS[(place + turn) % len(MARKERS)]
         found.append({"color": PALETTE[place], "marker": marker, "markersize": 5, "linestyle": dashes})
     return found
+
+
+def _known(name: str) -> str:
+    key = "".join(filter(str.isalnum, name)).lower()
+    key = ALIASES.get(key, key)
+    return "deepensemble" if key.startswith("deepensemble") else key
 
 
 def _against_confidence(points: Mapping[str, tuple[Tensor, Tensor]], ylabel: str) -> Figure:

@@ -67,6 +67,12 @@ OOD = (
     Column("AUC, mutual information", "notMNIST/information/auroc", 100, 1, higher=True),
     Column("joint ECE", "notMNIST/joint_ece", digits=3),
 )
+ABLATION = (
+    Column("validation NLL", "validation/nll", digits=4),
+    Column("probes: AUC", "validation/confidence/auroc", 100, 1, higher=True),
+    Column("probes: AUC, mutual information", "validation/information/auroc", 100, 1, higher=True),
+    *OOD,
+)
 REGRESSION = (
     Column("RMSE", "rmse", digits=3),
     Column("NLL", "nll", digits=3),
@@ -94,10 +100,14 @@ def tables(results: Sequence[Result]) -> list[Table]:
         variants = dict.fromkeys(result.key.variant for result in own)
         for variant in variants:
             rows = [result for result in own if result.key.variant == variant]
-            columns = next(c for c in (OOD, TOY, REGRESSION, CLASSIFICATION) if c[-1].metric in rows[0].metrics)
+            columns = next(c for c in _layouts(benchmark) if c[-1].metric in rows[0].metrics)
             theirs = {"mnist": paper.MNIST, "mnist-ood": paper.MNIST_OOD}.get(benchmark, {})
             made.append(by_method(f"{benchmark}: {variant}", rows, columns, theirs))
     return made
+
+
+def _layouts(benchmark: str) -> list[tuple[Column, ...]]:
+    return [*([ABLATION] if benchmark == "ablation" else []), OOD, TOY, REGRESSION, CLASSIFICATION]
 
 
 def by_method(
