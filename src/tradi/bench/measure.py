@@ -68,7 +68,7 @@ def _on_validation(ensemble: Ensemble, data: Data) -> Numbers:
 
 def _found(inside: Categorical, outside: Categorical) -> Numbers:
     """How well each score tells the two apart, OOD being the positive class."""
-    numbers = {}
+    numbers: Numbers = {}
     for name, score in SCORES.items():
         if name == "information" and len(inside.logits) == 1:
             continue  # one network cannot disagree with itself

@@ -14,7 +14,7 @@ import torch
 from tradi import metrics
 from tradi.bench.results import Result, read_results
 from tradi.report import figures
-from tradi.report.tables import tables
+from tradi.report.tables import in_order, tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,7 +58,7 @@ def draw(results: Sequence[Result]) -> dict[str, Figure]:
     """All figures of the first seed and split of each problem, by file name."""
     drawn = {}
     for benchmark, variant in dict.fromkeys((r.key.benchmark, r.key.variant) for r in results):
-        own = [r for r in results if (r.key.benchmark, r.key.variant) == (benchmark, variant)]
+        own = in_order([r for r in results if (r.key.benchmark, r.key.variant) == (benchmark, variant)])
         first = min((r.key.seed, r.key.split) for r in own)
         shown = {r.key.method: r.curves for r in own if (r.key.seed, r.key.split) == first}
         for curve in dict.fromkeys(name for curves in shown.values() for name in curves):

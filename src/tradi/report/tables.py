@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tradi.bench import BENCHMARKS
 from tradi.bench.results import Result
 from tradi.report import paper
 
@@ -94,7 +95,7 @@ def tables(results: Sequence[Result]) -> list[Table]:
     """Every table that the results suffice for."""
     made = []
     for benchmark in dict.fromkeys(result.key.benchmark for result in results):
-        own = [result for result in results if result.key.benchmark == benchmark]
+        own = in_order([result for result in results if result.key.benchmark == benchmark])
         if benchmark == "uci":
             made += [by_variant(own, REGRESSION[0], "rmse"), by_variant(own, REGRESSION[1], "nll")]
         variants = dict.fromkeys(result.key.variant for result in own)
@@ -104,6 +105,13 @@ def tables(results: Sequence[Result]) -> list[Table]:
             theirs = {"mnist": paper.MNIST, "mnist-ood": paper.MNIST_OOD}.get(benchmark, {})
             made.append(by_method(f"{benchmark}: {variant}", rows, columns, theirs))
     return made
+
+
+def in_order(results: Sequence[Result]) -> list[Result]:
+    """Results of one benchmark in the order in which it declares its methods; others after them."""
+    benchmark = BENCHMARKS.get(results[0].key.benchmark)
+    known = list(benchmark.methods) if benchmark else []
+    return sorted(results, key=lambda r: known.index(r.key.method) if r.key.method in known else len(known))
 
 
 def _layouts(benchmark: str) -> list[tuple[Column, ...]]:

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bench.test_runner import BLOBS
+from tradi.bench.results import Key, Result, read_results
+from tradi.bench.runner import Options, run
+from tradi.bench.toy import TOY
+from tradi.cli import main
+from tradi.report import paper
+from tradi.report.page import write_report
+from tradi.report.tables import Column, by_method, by_variant, tables
+
+
+def result(method: str, seed: int = 0, variant: str = "adam", benchmark: str = "mnist-ood", **metrics: float) -> Result:
+    made_by = {"tradi": "0", "commit": "c", "torch": "2", "command": "tradi bench"}
+    key = Key(benchmark, variant, method, seed, 0)
+    return Result(key, metrics, {}, {"quick": False}, {}, {"training": 2.0 + seed}, 1.0, made_by)
+
+
+NLL = Column("NLL", "nll", digits=2)
+ACCURACY = Column("accuracy %", "accuracy", 100, 1, higher=True)
+
+
+def test_cells_are_mean_and_deviation_and_the_best_stand_out() -> None:
+    results = [result("A", 0, nll=1.0, accuracy=0.9), result("A", 1, nll=2.0, accuracy=0.7), result("B", 0, nll=1.2)]
+    table = by_method("t", results, [NLL, ACCURACY], {"theirs": {"nll": 0.5}})
+    assert table.rows == [
+        ["A", "1.50 ± 0.71", "80.0 ± 14.1", "2.5"],
+        ["B", "1.20", "", "2.0"],
+        ["paper: theirs", "0.50", "", ""],
+    ]
+    assert table.best == {(1, 1), (0, 2)}
+    assert "| **1.20** |" in table.markdown()
+    assert "<td class=best>1.20</td>" in table.html()
+
+
+def test_means_that_print_alike_are_both_best() -> None:
+    table = by_method("t", [result("A", nll=1.001), result("B", nll=1.002)], [NLL], {})
+    assert table.best == {(0, 1), (1, 1)}
+
+
+def test_data_sets_stand_beside_the_papers_figures() -> None:
+    results = [
+        result(m, variant="yacht", benchmark="uci", rmse=v) for m, v in (("TRADI", 1.0), ("Single network", 2.0))
+    ]
+    table = by_variant(results, Column("RMSE", "rmse", digits=2), "rmse")
+    assert table.rows == [["yacht", "1.00", "2.00", "1.11", "1.58", "1.05"]]
+
+
+def test_methods_come_in_the_benchmarks_order() -> None:
+    (table,) = tables([result(name, nll=1.0, accuracy=1.0, ece=0.0) for name in ("TRADI", "other", "Single network")])
+    assert [row[0] for row in table.rows[:3]] == ["Single network", "TRADI", "other"]
+
+
+def test_the_papers_figures_are_those_of_the_paper() -> None:
+    assert paper.UCI["bostonHousing"]["rmse"]["TRADI"] == 2.84
+    assert paper.UCI["naval-propulsion-plant"]["nll"]["Deep Ensemble"] == -5.63
+    assert paper.MNIST_OOD["TRADI"]["notMNIST/confidence/fpr95"] == pytest.approx(0.11)
+    assert len(paper.UCI) == 9
+
+
+def test_markup_in_names_is_escaped() -> None:
+    assert "<b>" not in by_method("<b>", [result("<b>", nll=1.0)], [NLL], {}).html()
+
+
+def test_a_report_of_real_results(tmp_path: Path) -> None:
+    for benchmark in (BLOBS, TOY):
+        list(run(benchmark, Options(tmp_path, tmp_path / "results", seeds=(0,), splits=(0,), quick=benchmark is TOY)))
+    written = write_report(tmp_path / "results", tmp_path / "report")
+    names = {path.name for path in written}
+    assert {"report.md", "report.html", "toy-gp-regression-band.png"} <= names
+    assert {"blobs-sgd-notMNIST-accuracy-confidence.png", "blobs-sgd-notMNIST-confidence-histogram.png"} <= names
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert page.count("<img") == len(names) - 2
+    assert "QUICK RUNS" in page
+    text = (tmp_path / "report" / "report.md").read_text()
+    for found in read_results(tmp_path / "results"):
+        assert f"| {found.key.method} |" in text
+
+
+def test_the_command_line_runs_lists_and_reports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tradi.bench.BENCHMARKS", {"blobs": BLOBS})
+    main(["bench", "--list"])
+    assert "blobs" in capsys.readouterr().out
+    main(["bench", "blobs", "--out", str(tmp_path), "--seeds", "0", "--splits", "1", "--methods", "TRADI"])
+    (only,) = read_results(tmp_path)
+    assert (only.key.method, only.key.split) == ("TRADI", 1)
+    assert only.made_by["command"].startswith("tradi bench blobs --out")
+    main(["bench", "blobs", "--out", str(tmp_path), "--quick", "--methods", "TRADI"])
+    assert len(read_results(tmp_path)) == 2
+    assert (tmp_path / "quick" / "blobs").is_dir()
+    main(["report", str(tmp_path)])
+    assert "report.html" in capsys.readouterr().out
+
+
+def fails(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit, match="1"):
+        main(arguments)
+    return capsys.readouterr().err
+
+
+def test_wrong_names_and_empty_folders_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "unknown benchmark 'magic'" in fails(["bench", "magic"], capsys)
+    assert "unknown method 'magic'" in fails(["bench", "toy", "--methods", "magic", "--out", str(tmp_path)], capsys)
+    assert "no results under" in fails(["report", str(tmp_path)], capsys)
+    assert "not a folder of results" in fails(["report", str(tmp_path / "nowhere")], capsys)
+
+
+def test_a_failure_is_printed_and_is_the_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(root: Path, split: int, seed: int) -> Any:
+        raise FileNotFoundError(f"{root} has no blobs")
+
+    broken = replace(BLOBS, variants=(replace(BLOBS.variants[0], load=missing),))
+    monkeypatch.setattr("tradi.bench.BENCHMARKS", {"blobs": broken})
+    error = fails(["bench", "blobs", "--quick", "--out", str(tmp_path), "--data", "here"], capsys)
+    assert "3 of the methods failed" in error
+    assert not list(tmp_path.rglob("*.json"))
