@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,7 +15,7 @@ CHUNK = 1 << 16
 
 # Observations that a growing memory makes do with, at the least: past this many steps some are passed over, so that a
 # gain never falls to where float32 loses the correction to the mean (and tracking a long run costs next to nothing).
-RESOLUTION = 1000
+RESOLUTION = 250
 
 Rate = float | Tensor
 # Adds c * a b to the second moment: elementwise for variances, as an outer product for a full covariance.
@@ -269,11 +269,14 @@ class State:
             kalman.equations.step(step, _add_outer)
             return
         for mean, second, w, g in _chunks(self.mean, self.second, weight, gradient):
-            at = Step(mean, second, w.to(mean.dtype), g.to(mean.dtype), lr, q_mean, q_variance)
-            kalman.equations.step(at, _add_product)
+            w = w.to(mean.dtype)
+            g = g.to(mean.dtype) if kalman.equations.needs_gradient else w
+            kalman.equations.step(Step(mean, second, w, g, lr, q_mean, q_variance), _add_product)
 
 
-def _chunks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def _chunks(*tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
+    if len(tensors[0]) <= CHUNK:
+        return (tensors,)
     return zip(*(tensor.split(CHUNK) for tensor in tensors), strict=True)
 
 

@@ -35,7 +35,11 @@ class Block:
 
     def update(self, kalman: Kalman, rates: dict[str, Rate]) -> None:
         """Track a step that moved the weights named in `rates`; the others of the block kept their place."""
-        state, parameters = self.state, [weight.parameter for weight in self.weights]
+        state = self.state
+        if not kalman.observes(state.step + 1):
+            state.step += 1
+            return
+        parameters = [weight.parameter for weight in self.weights]
         device = parameters[0].device
         if state.mean.device != device:
             state.mean, state.second = state.mean.to(device), state.second.to(device)
