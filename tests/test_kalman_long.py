@@ -142,7 +142,7 @@ def test_float32_follows_a_small_move_after_millions_of_steps(start: int) -> Non
 
 
 @pytest.mark.parametrize("around", [1, 999, 2500, 10**5, 10**6, 3 * 10**6, 10**8])
-def test_looks_are_never_further_apart_than_a_thousandth_of_the_run(around: int) -> None:
+def test_looks_are_never_further_apart_than_the_resolution_allows(around: int) -> None:
     kalman = tradi.Kalman()
     longest = max(1, around // RESOLUTION) + 1
     looks = [t for t in range(around, around + 3 * longest + 1) if kalman.observes(t)]
