@@ -6,13 +6,14 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tradi.randomness import Stream
 
-CHUNK = 1 << 12  # weights whose features are evaluated at once: chunk x features floats stay in cache
+CHUNK = 1 << 15  # weights whose features are added up at once: a chunk stays in cache meanwhile
 
 
 @dataclass
@@ -148,24 +149,24 @@ class FourierFeatures(Covariance):
     def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
         N = self.features
         ell = self.length_scale if self.absolute else self.length_scale * layer.unit
-        theta = Stream(seed, member, f"{layer.name}/theta").normal(0, N) / ell
-        m = Stream(seed, member, f"{layer.name}/m").normal(0, N) * math.sqrt(2 / N)
-        shared = 2 * math.pi * Stream(seed, member, f"{layer.name}/phi").uniform(0, N)
+        theta = (Stream(seed, member, f"{layer.name}/theta").normal(0, N) / ell).tolist()
+        m = (Stream(seed, member, f"{layer.name}/m").normal(0, N) * math.sqrt(2 / N)).tolist()
+        shared: Any = (2 * math.pi * Stream(seed, member, f"{layer.name}/phi").uniform(0, N)).tolist()
         noise = {}
         for name, weight in layer.weights.items():
             flat = weight.reshape(-1).to(torch.promote_types(weight.dtype, torch.float32))
             std = _std(layer, name, self.shrinkage).reshape(-1)
-            out = torch.empty_like(std)
-            theta, m, shared = (t.to(flat) for t in (theta, m, shared))
             own = Stream(seed, member, f"{name}/phi")
+            out = torch.zeros_like(std)
             for start in range(0, len(flat), CHUNK):
-                stop = min(start + CHUNK, len(flat))
-                if self.shared_phases:
-                    phi = shared
-                else:
-                    phi = 2 * math.pi * own.uniform(start * N, stop * N).view(-1, N).to(flat)
-                angles = torch.addcmul(phi, flat[start:stop, None], theta)
-                torch.mul(angles.cos_() @ m, std[start:stop], out=out[start:stop])
+                values, total = flat[start : start + CHUNK], out[start : start + CHUNK]
+                phi = shared
+                if not self.shared_phases:
+                    drawn = own.uniform(start * N, (start + len(values)) * N)
+                    phi = (2 * math.pi * drawn).view(-1, N).T.to(flat)
+                for j in range(N):  # feature by feature: weights x features are nowhere in memory
+                    total.add_(values.mul(theta[j]).add_(phi[j]).cos_(), alpha=m[j])
+                total.mul_(std[start : start + CHUNK])
             noise[name] = out.view(weight.shape)
         return noise
 
