@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import tradi
 from tests.training import network, problem, same, snapshot, train
 from tradi import ensemble as ensemble_module
+from tradi.methods import DeepEnsemble
 
 
 def tracked(model: Any = None, **options: Any) -> tradi.Posterior:
@@ -170,6 +171,20 @@ def test_a_loader_that_shuffles_is_refused_where_members_are_compared() -> None:
     with pytest.raises(ValueError, match="validation gives its samples in another order"):
         posterior.choose_scale(shuffled)
     assert posterior.sample(3).predict(ordered).shape == (3, 64, 3)
+    blank = torch.zeros(64, 4)
+    blank[:, 3] = torch.arange(64.0)  # alike but for the last number
+    with pytest.raises(ValueError, match="another order"):
+        posterior.sample(3).predict(DataLoader(TensorDataset(blank), 64, shuffle=True))
+
+    class Shrinking:
+        length = 4
+
+        def __iter__(self) -> Any:
+            self.length -= 1
+            return iter(problem()[: self.length])
+
+    with pytest.raises(ValueError, match="another order, number"):
+        posterior.sample(2).predict(Shrinking())
     assert posterior.choose_scale(ordered).choice is not None
 
 
@@ -177,7 +192,10 @@ def test_threads_share_an_ensemble() -> None:
     ensemble = tracked().sample(4).refresh(problem())
     expected = [ensemble(x) for x, _ in problem()]
     with ThreadPoolExecutor(4) as pool:
+        members = [pool.submit(ensemble.__getitem__, i % 4) for i in range(40)]
         outputs = list(pool.map(ensemble, [x for x, _ in problem()] * 20))
+    assert all(isinstance(p, nn.Parameter) for m in members for p in m.result().parameters())
+    assert all(len(list(m.result().parameters())) == 6 for m in members)
     assert all(torch.equal(output, expected[i % 4]) for i, output in enumerate(outputs))
 
 
@@ -196,14 +214,19 @@ def test_a_forward_that_writes_to_buffers_leaves_nothing_for_the_next_member() -
 
     ensemble = tracked(Counting()).sample(3)
     assert torch.equal(ensemble(X), ensemble(X))
+    model = Counting()
+    several = DeepEnsemble([model, model]).sample()
+    assert torch.equal(several(X), several(X))
 
 
 def test_members_drawn_in_inference_mode_serve_outside_of_it() -> None:
     ensemble = tracked().sample(2)
     with torch.inference_mode():
         ensemble.refresh(problem())(X)
+        member = ensemble[0]
     x = X.clone().requires_grad_()
     ensemble(x).sum().backward()
+    member(x).sum().backward()
     assert x.grad is not None
 
 
@@ -228,6 +251,8 @@ def test_a_tuple_of_inputs_is_passed_by_position() -> None:
 
     ensemble = tracked(Sum()).sample(2)
     assert torch.equal(ensemble.predict([((X, X), None)]), ensemble(X, X))
+    collated: Any = DataLoader([((x, x), 0) for x in X], 16)  # type: ignore[arg-type]  # the usual collate makes lists of tuples
+    assert torch.equal(ensemble.predict(collated), ensemble(X, X))
 
 
 def test_prediction_of_a_data_set_equals_prediction_of_its_batches() -> None:
@@ -351,8 +376,10 @@ def test_bad_input_names_cause_and_remedy() -> None:
         ensemble.refresh(iter(problem()))
     with pytest.raises(ValueError, match="gave no batches"):
         ensemble.predict([])
-    with pytest.raises(ValueError, match="empty batch"):
+    with pytest.raises(ValueError, match="a batch of 0 parts"):
         ensemble.predict([()])
+    with pytest.raises(ValueError, match="a batch of 3 parts"):
+        ensemble.predict([(X, X, X)])
     with pytest.raises(IndexError, match="member 2 of an ensemble of 2"):
         ensemble[2]
     with pytest.raises(IndexError, match="member 7 of an ensemble of 2"):

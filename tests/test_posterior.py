@@ -12,6 +12,7 @@ from torch import nn
 import tradi
 from tests.test_ensemble import COVARIANCES, X, tracked
 from tests.training import network, problem, same
+from tradi.methods import MaximumProbability
 
 
 @pytest.mark.parametrize("covariance", COVARIANCES)
@@ -124,5 +125,7 @@ class Copying(nn.Linear):
 
 
 def test_a_model_that_cannot_be_copied_is_an_error_that_says_why() -> None:
-    with pytest.raises(RuntimeError, match=r"cannot be copied.*holds a socket"):
+    with pytest.raises(TypeError, match=r"cannot be copied.*holds a socket"):
         tracked(Copying(4, 3))
+    with pytest.raises(RuntimeError, match=r"cannot be copied.*holds a socket"):
+        MaximumProbability(Copying(4, 3))

@@ -14,7 +14,7 @@ from torch import Tensor
 import tradi
 from tests.runs import normal
 
-SHAPES = [(1, 1, 2), (5, 7, 4), (3, 2, 6, 4, 5), (4, 3, 1), (20, 2, 3, 8)]
+SHAPES = [(1, 1, 2), (5, 7, 4), (3, 2, 6, 4, 5), (20, 2, 3, 8)]
 EPS = torch.finfo(torch.float32).eps
 
 
@@ -157,6 +157,11 @@ def test_labels_must_fit_the_prediction(shape: tuple[int, ...]) -> None:
     prediction = tradi.Categorical(torch.zeros(2, 3, 4))
     with pytest.raises(ValueError, match=r"labels must have shape \(3,\), got"):
         prediction.log_prob(torch.zeros(shape, dtype=torch.int64))
+
+
+def test_one_logit_is_refused_with_the_remedy() -> None:
+    with pytest.raises(ValueError, match=r"two classes or more.*torch\.cat"):
+        tradi.Categorical(torch.zeros(2, 3, 1))
 
 
 @pytest.mark.parametrize("label", [-100, -1, 4])

@@ -44,6 +44,14 @@ def test_the_variance_head_starts_at_the_given_value_everywhere(value: float) ->
     torch.testing.assert_close(net(torch.randn(5, 1))[1], torch.full((5, 1), value), rtol=2e-2, atol=0)
 
 
+def test_an_exact_fit_and_missing_targets() -> None:
+    net = model()
+    net.start_variance(0.0)
+    assert (net(torch.randn(5, 1))[1] > 0).all()
+    with pytest.raises(ValueError, match="got inputs alone"):
+        TwoStage(1, 1).fit(net, torch.optim.SGD(net.parameters(), 0.1), [torch.randn(5, 1)])
+
+
 def test_two_stages_learn_the_mean_and_then_the_noise() -> None:
     net = model()
     optimizer = torch.optim.Adam(net.parameters(), 1e-2)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -31,8 +32,8 @@ def batches(loader: Iterable[Any], argument: str, device: torch.device) -> Itera
         empty = False
         moved = tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch)
         if isinstance(moved, tuple | list):
-            if not moved:
-                raise ValueError(f"{argument} gave an empty batch: expected inputs or (inputs, target)")
+            if not 1 <= len(moved) <= 2:
+                raise ValueError(f"{argument} gave a batch of {len(moved)} parts: expected inputs or (inputs, target)")
             yield moved[0], moved[1] if len(moved) > 1 else None
         else:
             yield moved, None
@@ -41,10 +42,10 @@ def batches(loader: Iterable[Any], argument: str, device: torch.device) -> Itera
 
 
 def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """How inputs are passed to a model: a mapping by keyword, a tuple by position, anything else as one argument."""
+    """How inputs are passed to a model: a mapping by keyword, a tuple or list by position, else as one argument."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
-    return (inputs if isinstance(inputs, tuple) else (inputs,)), {}
+    return (tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)), {}
 
 
 class SameOrder:
@@ -52,19 +53,37 @@ class SameOrder:
 
     def __init__(self, argument: str) -> None:
         self.argument = argument
-        self._first: list[tuple[Any, ...]] = []
+        self._first: list[list[str]] = []
+        self._complete = False
 
-    def check(self, number: int, inputs: Any) -> None:
-        """Compare batch `number` with what the first member was given."""
-        tensors = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
-        seen = tuple((tuple(t.shape), t.reshape(-1)[:64].tolist()) for t in tensors)
-        if number == len(self._first):
+    def check(self, number: int, batch: Any) -> None:
+        """Compare inputs and target of batch `number` with what the first member was given."""
+        seen = [_fingerprint(leaf) for leaf in tree_leaves(batch)]
+        if not self._complete:
             self._first.append(seen)
-        elif number > len(self._first) or repr(self._first[number]) != repr(seen):  # by repr: NaN differs from itself
-            raise ValueError(
-                f"{self.argument} gives its samples in another order or form every time, and members are compared "
-                "sample by sample: pass a loader with shuffle=False and without random augmentation"
-            )
+        elif number >= len(self._first) or self._first[number] != seen:
+            self._refuse()
+
+    def end(self, batches: int) -> None:
+        """Close a pass of so many batches."""
+        if batches != len(self._first):
+            self._refuse()
+        self._complete = True
+
+    def _refuse(self) -> None:
+        raise ValueError(
+            f"{self.argument} gives its samples in another order, number or form every time, and members are compared "
+            "sample by sample: pass a loader with shuffle=False and without random augmentation"
+        )
+
+
+def _fingerprint(leaf: Any) -> str:
+    """What tells one batch from another, cheaply: a sum for every sample."""
+    if not isinstance(leaf, Tensor):
+        return repr(leaf)
+    values = torch.view_as_real(leaf) if leaf.is_complex() else leaf
+    sums = values.reshape(len(values), -1).double().sum(1) if values.ndim else values
+    return f"{tuple(leaf.shape)} {sums.tolist()}"  # as text, in which even NaN equals itself
 
 
 def combined(join: Callable[[Sequence[Tensor]], Tensor], outputs: Sequence[Any]) -> Any:
@@ -77,8 +96,10 @@ def combined(join: Callable[[Sequence[Tensor]], Tensor], outputs: Sequence[Any])
     if dataclasses.is_dataclass(first) and not isinstance(first, type):
         names = [field.name for field in dataclasses.fields(first)]
         return dataclasses.replace(first, **{n: combined(join, [getattr(o, n) for o in outputs]) for n in names})
-    if isinstance(first, Mapping):
-        return type(first)({key: combined(join, [output[key] for output in outputs]) for key in first})  # type: ignore[call-arg]
+    if isinstance(first, MutableMapping):
+        together = copy.copy(first)  # whatever kind of dict it is
+        together.update({key: combined(join, [output[key] for output in outputs]) for key in first})
+        return together
     if isinstance(first, tuple | list):
         if any(len(output) != len(first) for output in outputs):
             raise TypeError("outputs are lists of different lengths, which cannot be put together")

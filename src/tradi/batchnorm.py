@@ -51,10 +51,12 @@ def refreshed(model: nn.Module, state: dict[str, Tensor], data: Iterable[tuple[A
 def _collecting(layers: list[_NormBase]) -> Iterator[None]:
     seen = dict.fromkeys(layers, 0)
 
-    def weigh(layer: _NormBase, inputs: tuple[Tensor, ...]) -> None:
+    def weigh(layer: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> None:
         """A layer that is used twice in a pass sees twice as much."""
-        samples = len(inputs[0])
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and inputs[0][:, 0].numel() == 1:
+        assert isinstance(layer, _NormBase)
+        x = args[0] if args else kwargs["input"]
+        samples = len(x)
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and x[:, 0].numel() == 1:
             raise ValueError(
                 "BatchNorm cannot be refreshed on a batch of one sample: use drop_last=True or larger batches"
             )
@@ -62,7 +64,7 @@ def _collecting(layers: list[_NormBase]) -> Iterator[None]:
         layer.momentum = samples / seen[layer]
 
     before = [(layer.training, layer.momentum) for layer in layers]
-    hooks = [layer.register_forward_pre_hook(weigh) for layer in layers]
+    hooks = [layer.register_forward_pre_hook(weigh, with_kwargs=True) for layer in layers]
     try:
         for layer in layers:
             layer.train()

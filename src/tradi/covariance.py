@@ -124,7 +124,7 @@ class FourierFeatures(Covariance):
     """
 
     features: int = 10
-    length_scale: float = 1.0
+    length_scale: float = 0.3
     absolute: bool = False
     shrinkage: float = 1.0
     shared_phases: bool = True
@@ -199,7 +199,7 @@ class FullCovariance(Covariance):
     $$ \tilde\omega = \mu + \Sigma^{1/2} m, \quad m \sim \mathcal N(0, I_K) $$
 
     Args:
-        max_bytes: refuse layers whose matrices, would together take more memory than this.
+        max_bytes: refuse layers whose matrices would together take more memory than this.
     """
 
     max_bytes: int = 1 << 30

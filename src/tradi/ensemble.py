@@ -41,6 +41,7 @@ class Ensemble:
         self._size = size
         self._stale = moved and bool(running_layers(model))
         self._shared = {name: p.detach() for name, p in model.named_parameters()}
+        self._buffers = dict(model.named_buffers())
         self._statistics: dict[int, State] = {}
         self._kept: dict[int, State] = {}
         self._keep = size * sum(t.nbytes for t in self._shared.values()) <= KEEP_BYTES
@@ -55,8 +56,9 @@ class Ensemble:
     def __getitem__(self, i: int) -> nn.Module:
         """Member i as an ordinary module of its own, in eval mode."""
         i = self._index(i)
-        module = copy.deepcopy(self._model)
-        with torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad():
+            with self._lock:
+                module = copy.deepcopy(self._model)
             tensors = dict(module.named_parameters()) | dict(module.named_buffers())
             for name, value in {**self._weights(i), **self._statistics.get(i, {})}.items():
                 tensors[name].copy_(value)
@@ -91,11 +93,12 @@ class Ensemble:
         """
         self._warn_if_stale()
         state = self._state(self._index(i))
-        argument = order.argument if order else "loader"
-        for number, (inputs, target) in enumerate(batches(loader, argument, self._device)):
-            if order is not None:
-                order.check(number, inputs)
+        order = order or SameOrder("loader")
+        number = 0
+        for number, (inputs, target) in enumerate(batches(loader, order.argument, self._device), 1):
+            order.check(number - 1, (inputs, target))
             yield self._run(state, *arguments(inputs)), target
+        order.end(number)
 
     def refresh(self, loader: Iterable[Any], argument: str = "loader") -> Ensemble:
         """Recompute every member's BatchNorm statistics on the (training) data; returns the ensemble itself.
@@ -128,8 +131,8 @@ class Ensemble:
     def _state(self, i: int) -> State:
         # Detached weights stand in for those not drawn, so that no graph is built behind a user's back, and copies of
         # buffers, so that a forward that writes to them leaves nothing behind for the next member.
-        buffers = {name: buffer.clone() for name, buffer in self._model.named_buffers()}
-        return self._shared | buffers | self._weights(i) | self._statistics.get(i, {})
+        state = self._shared | self._buffers | self._weights(i) | self._statistics.get(i, {})
+        return state | {name: state[name].clone() for name in self._buffers}
 
     def _weights(self, i: int) -> State:
         if i in self._kept:

@@ -75,7 +75,9 @@ class Posterior:
         Where the network has BatchNorm, call `refresh(training data)` on what you get before predicting.
         """
         seed = operator.index(seed)
-        return Ensemble(copy.deepcopy(self.model), lambda i: self.draw(i, seed), members, moved=bool(self._layers))
+        with torch.inference_mode(False):
+            model = copy.deepcopy(self.model)
+        return Ensemble(model, lambda i: self.draw(i, seed), members, moved=bool(self._layers))
 
     def draw(self, member: int, seed: int = 0) -> State:
         """The weights of one member by parameter name."""

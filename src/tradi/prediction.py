@@ -31,6 +31,8 @@ class Categorical:
                 f"logits must be (members, batch, classes, ...), got shape {tuple(self.logits.shape)}; "
                 "give the ensemble a batch, or add the missing axis with unsqueeze"
             )
+        if self.logits.shape[2] == 1:
+            raise ValueError("logits must be of two classes or more: for one logit z, give torch.cat([0 * z, z], 2)")
         if 0 in self.logits.shape:
             raise ValueError(f"logits must not be empty, got shape {tuple(self.logits.shape)}")
         if self.logits.isnan().any():

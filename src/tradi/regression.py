@@ -45,6 +45,7 @@ class MeanVariance(nn.Module):
     def start_variance(self, value: float) -> None:
         """Add the variance head: let it predict `value` everywhere, for the second stage to refine."""
         self.variance.weight.zero_()
+        value = max(value, FLOOR)  # a fit without any error
         self.variance.bias.fill_(value + math.log(-math.expm1(-value)))  # softplus backwards
 
 
@@ -60,7 +61,9 @@ def gaussian_nll(output: Output, target: Tensor) -> Tensor:
     return F.gaussian_nll_loss(output[0], target, output[1], eps=FLOOR)
 
 
-def _check(output: Output, target: Tensor) -> None:
+def _check(output: Output, target: Tensor | None) -> None:
+    if target is None:
+        raise ValueError("two-stage regression needs (inputs, target) batches, got inputs alone")
     if output[0].shape != target.shape:  # torch would broadcast (n, 1) against (n,) to (n, n)
         raise ValueError(f"targets must have shape {tuple(output[0].shape)} like the mean, got {tuple(target.shape)}")
 

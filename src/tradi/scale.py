@@ -222,4 +222,7 @@ def _middle(losses: dict[float, float], scale: float, direction: int) -> float |
 def _per_value(log_prob: LogLikelihood, output: Any, target: Any) -> Tensor:
     if target is None:
         raise ValueError("validation must give (inputs, target) batches, got inputs alone")
-    return log_prob(output, target)
+    values = log_prob(output, target)
+    if values.ndim == 0:
+        raise ValueError("log_prob must give a value for every sample, got a single number")
+    return values

@@ -126,15 +126,17 @@ class Tracker(ABC):
         """What the state of any tracker begins with."""
         return {
             "steps": self.steps,
-            "rounds": self.rounds,
+            "taken": dict(enumerate(self._taken.values())),
             "options": self.options,
             "selected": {name: torch.tensor(w.parameter.shape) for name, w in self._selection.items()},
         }
 
-    def _go_on_from(self, state: dict[str, Any]) -> None:
-        """Check that a checkpoint is of a tracker like this one, or list both sides; take over its counts."""
-        if not {"steps", "rounds", "options", "selected", "weights"} <= state.keys():
-            raise ValueError(f"this is not the state_dict() of a tracker: it has the keys {list(state)}")
+    def _check_heading(self, state: dict[str, Any]) -> None:
+        """Check that a checkpoint is of a tracker like this one, or list both sides."""
+        if not isinstance(state, dict) or not {"steps", "taken", "options", "selected", "weights"} <= state.keys():
+            raise ValueError(
+                f"this is not the state_dict() of a tracker: got {list(state) if isinstance(state, dict) else state!r}"
+            )
         if state["options"] != self.options:
             raise ValueError(f"the checkpoint was written with {state['options']}, this tracker has {self.options}")
         self._look_up_weights()
@@ -142,16 +144,23 @@ class Tracker(ABC):
         ours = {name: tuple(weight.parameter.shape) for name, weight in self._selection.items()}
         if theirs != ours:
             raise ValueError(f"the checkpoint is of weights {theirs}, this tracker follows {ours}")
-        self.steps, self._taken = state["steps"], dict.fromkeys(self._taken, state["rounds"])
+        if len(state["taken"]) != len(self._taken):
+            raise ValueError(
+                f"the checkpoint is of {len(state['taken'])} optimizers, this tracker has {len(self._taken)}"
+            )
+
+    def _take_counts(self, state: dict[str, Any]) -> None:
+        self.steps, self._taken = state["steps"], dict(zip(self._taken, state["taken"].values(), strict=True))
 
     def _check_up_to_date(self) -> None:
         """Raise if nothing was seen, and warn if the weights have changed behind the tracker's back since."""
         if not self.steps:
             raise RuntimeError(UNSEEN)
-        if self._handles and any(parameter._version != version for parameter, version in self._last):
+        # A clamp after every step or weights swapped out and in again change a tensor once or twice.
+        if self._handles and any(parameter._version > version + 10 for parameter, version in self._last):
             warnings.warn(
-                "the weights have changed since the last step that was seen: by an optimizer that is not tracked (a "
-                "copy loses its hooks), or by loading other weights, to which what was tracked does not belong",
+                "the weights have changed many times since the last step that was seen: another optimizer moves them, "
+                "perhaps a copy, which loses its hooks, and what was tracked does not belong to them",
                 stacklevel=3,
             )
 
@@ -160,7 +169,7 @@ class Tracker(ABC):
         self._weights = dict.fromkeys(known)  # what is no longer in the model is nothing to us
         for weight in named_weights(self.model).values():
             selected = self._selected(weight)
-            if selected and weight.parameter.requires_grad:
+            if selected and weight.parameter.requires_grad and weight.parameter not in known:
                 check_trackable(weight)
             # A weight that is known keeps its object, and with it what was tracked of it.
             self._weights[weight.parameter] = (known.get(weight.parameter) or weight) if selected else None

@@ -75,10 +75,27 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 def copied(model: nn.Module) -> nn.Module:
     """A copy of the user's own module, or an error that says why there can be none."""
+    model = unwrap(model)
+    # What a forward left behind on a module (the old weight_norm, a cached activation) torch refuses to copy.
+    left = {id(t): t.detach().clone() for t in _attributes(model) if not t.is_leaf}
     try:
-        return copy.deepcopy(unwrap(model))
+        return copy.deepcopy(model, left)
     except Exception as error:
         raise RuntimeError(f"the model cannot be copied, and members need a copy of it: {error}") from error
+
+
+def check_copyable(model: nn.Module) -> None:
+    """Raise now for a model that could not be copied after training; its tensors are spared the trial."""
+    tensors = [*model.parameters(), *model.buffers(), *_attributes(model)]
+    try:
+        copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+    except Exception as error:
+        raise TypeError(f"the model cannot be copied, and members need a copy of it: {error}") from error
+
+
+def _attributes(model: nn.Module) -> list[Tensor]:
+    """Tensors that modules hold as plain attributes."""
+    return [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor)]
 
 
 def named_weights(model: nn.Module) -> dict[str, Weight]:
@@ -106,17 +123,6 @@ def check_trackable(weight: Weight) -> None:
             f"{weight.name} has dtype {parameter.dtype}, which cannot be tracked: only real "
             "floating-point weights of 16 bits or more can; leave it out with select="
         )
-
-
-def check_copyable(model: nn.Module) -> None:
-    """Raise now for what could not be copied after training: members need copies of the model."""
-    for name, module in model.named_modules():
-        for attribute, value in vars(module).items():
-            if isinstance(value, Tensor) and not value.is_leaf:
-                raise TypeError(
-                    f"{name or 'the model'} holds a computed tensor, {attribute!r}, and so cannot be copied: use "
-                    "torch.nn.utils.parametrizations in place of the old weight_norm and spectral_norm, or a buffer"
-                )
 
 
 def as_predicate(select: Select) -> Callable[[Weight], bool]:

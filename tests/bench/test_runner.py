@@ -40,7 +40,11 @@ BLOBS = Benchmark(
     "Blobs",
     (
         Variant(
-            "sgd", load, lambda data, dropout: mlp(2, [8], 3, batchnorm=True), Recipe("sgd", 0.1, epochs=3, batch=32), 2
+            "sgd",
+            load,
+            lambda data, dropout: mlp(2, [8], 3, batchnorm=True),
+            Recipe("sgd", 0.1, epochs=12, batch=32),
+            2,
         ),
     ),
     METHODS,
@@ -83,7 +87,7 @@ def test_methods_share_runs_and_each_pays_for_its_own(tmp_path: Path) -> None:
     single, ours, deep = (results[name].seconds["training"] for name in METHODS)
     assert ours == pytest.approx(single + results["TRADI"].seconds["tracking"])
     assert deep > single
-    assert results["Deep Ensemble of 5"].notes["steps"] == [7 * 3, 7 * 3]
+    assert results["Deep Ensemble of 5"].notes["steps"] == [7 * 12, 7 * 12]
     assert results["TRADI"].notes["searches"][0]["scale"] >= 0
 
 

@@ -189,6 +189,27 @@ def test_two_optimizers_take_a_step_together() -> None:
     torch.testing.assert_close(torch.cat([mean["0.weight"].flatten(), mean["4.weight"].flatten()]), sum(seen) / 3)
 
 
+def test_a_run_saved_between_two_optimizers_goes_on_bit_for_bit() -> None:
+    def start() -> tuple[Any, list[torch.optim.Optimizer], SWAG]:
+        model = network()
+        optimizers: list[torch.optim.Optimizer] = [torch.optim.SGD(model[i].parameters(), 0.1) for i in (0, 4)]
+        return model, optimizers, SWAG(model, optimizers, every=2, rank=3)
+
+    def half_steps(model: Any, optimizers: list[torch.optim.Optimizer], first: int, last: int) -> None:
+        for i in range(first, last):
+            for p in model.parameters():
+                p.grad = torch.full_like(p, (-1) ** i * 0.1 * i)
+            optimizers[i % 2].step()
+
+    whole, part, again = start(), start(), start()
+    half_steps(*whole[:2], 0, 40)
+    half_steps(*part[:2], 0, 21)
+    again[0].load_state_dict(part[0].state_dict())
+    again[2].load_state_dict(part[2].state_dict())
+    half_steps(*again[:2], 21, 40)
+    assert same(whole[2].posterior().mean, again[2].posterior().mean)
+
+
 def test_deviations_of_weights_frozen_on_the_way_stay_in_step_with_the_others() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

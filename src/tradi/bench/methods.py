@@ -148,7 +148,7 @@ class Tradi(Single):
     covariance: Covariance = field(default_factory=FourierFeatures)
     tolerance: float | None = 0.005
     members: int = 20
-    searched: int = 10
+    searched: int = 20
 
     @property
     def tracker(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 import re
-import resource
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -68,11 +67,11 @@ class Result:
 
 
 def read_results(out: Path) -> list[Result]:
-    """All results in a folder, in the order of their paths."""
+    """All results in a folder, in the order of their paths; those of quick runs lie in a folder of their own."""
     if not out.is_dir():
         raise FileNotFoundError(f"{out} is not a folder of results: run `tradi bench NAME --out {out}` first")
     results = []
-    for path in sorted(out.rglob("seed-*.json")):
+    for path in sorted(path for path in out.rglob("seed-*.json") if "quick" not in path.relative_to(out).parts):
         try:
             content = json.loads(path.read_text())
             results.append(Result(Key(**content.pop("key")), **content))
@@ -83,6 +82,8 @@ def read_results(out: Path) -> list[Result]:
 
 def peak_memory_mb() -> float:
     """Largest resident size of this process so far; the unit differs between systems."""
+    import resource  # not on Windows, where results can still be read
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 

@@ -16,7 +16,7 @@ from tradi.models import mlp
 from tradi.regression import MeanVariance, TwoStage
 
 LARGE = {"kin8nm", "naval-propulsion-plant", "power-plant", "protein-tertiary-structure"}  # over 5,000 rows
-# A long stage on the mean, a short one on the variance that stops on validation data: see docs/benchmarks.md.
+# A long stage on the mean, and a short one on the variance that stops on validation data.
 STAGES = TwoStage(mse_epochs=150, nll_epochs=30, nll_rate=1 / 3, patience=5)
 
 
@@ -38,7 +38,8 @@ def _variant(name: str) -> Variant:
         name,
         partial(load, name),
         partial(network, 100 if protein else 50),
-        Recipe("adam", 1e-2, batch=128 if name in LARGE else 32, stages=STAGES),
+        # Of the weight decays 0, 1e-3, 1e-2 and 3e-2, this has the best validation NLL on boston, wine and yacht.
+        Recipe("adam", 1e-2, weight_decay=1e-2, batch=128 if name in LARGE else 32, stages=STAGES),
         splits=5 if protein else 20,
     )
 

@@ -158,8 +158,9 @@ class SWAG(Tracker):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved `state_dict()`."""
-        self._go_on_from(state)
+        self._check_heading(state)
         own = self._selection
+        self._take_counts(state)
         self._collected_at = state["collected_at"]
         self._collected = {}
         for name, saved in state["weights"].items():

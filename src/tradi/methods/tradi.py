@@ -104,7 +104,7 @@ class TRADI(Tracker):
         mean: dict[str, Tensor] = {}
         variance: dict[str, Tensor] = {}
         covariance = {}
-        for block in dict.fromkeys(self._blocks.values()):
+        for block in self._current():
             second = block.state.second
             mean |= block.by_name(block.state.mean)
             variance |= block.by_name(second.diagonal() if self.covariance.joint else second)
@@ -122,22 +122,30 @@ class TRADI(Tracker):
                     "step": block.state.step,
                     "observed": block.state.observed,
                 }
-                for block in dict.fromkeys(self._blocks.values())
+                for block in self._current()
             },
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved `state_dict()`."""
-        self._go_on_from(state)
+        self._check_heading(state)
         own = self._selection
         blocks: dict[str, Block] = {}
         for saved in state["weights"].values():
             weights = [own[name] for name in saved["mean"]]
-            device = weights[0].parameter.device
-            mean = torch.cat([value.reshape(-1) for value in saved["mean"].values()]).to(device)
-            second = saved["second"].to(device, copy=True)
-            block = Block(weights, State(mean, second, saved["step"], saved["observed"]))
-            blocks |= dict.fromkeys(saved["mean"], block)
+            shapes = {weight.name: weight.parameter.shape for weight in weights}
+            size = sum(shape.numel() for shape in shapes.values())
+            second = saved["second"]
+            square = (size, size) if self.covariance.joint else (size,)
+            if any(saved["mean"][name].shape != shape for name, shape in shapes.items()) or second.shape != square:
+                raise ValueError(f"the checkpoint is damaged: what it holds of {list(shapes)} has other shapes")
+            row = torch.cat([value.reshape(-1) for value in saved["mean"].values()])
+            device, dtype = weights[0].parameter.device, _state_dtype(weights[0].parameter)
+            mean, second = row.to(device, dtype), second.to(device, dtype, copy=True)
+            blocks |= dict.fromkeys(shapes, Block(weights, State(mean, second, saved["step"], saved["observed"])))
+        if state["steps"] and not blocks:
+            raise ValueError(f"the checkpoint is damaged: it is of {state['steps']} steps and holds no weights")
+        self._take_counts(state)
         self._blocks = blocks
 
     def observe(self, moves: list[Move]) -> None:
@@ -145,6 +153,12 @@ class TRADI(Tracker):
         self._start([move.weight for move in moves if not self._follows(move.weight)])
         for block in dict.fromkeys(self._blocks[name] for name in rates):
             block.update(self.kalman, rates)
+
+    def _current(self) -> list[Block]:
+        """The blocks whose weights are still in the model."""
+        self._look_up_weights()
+        own = self._selection
+        return [b for b in dict.fromkeys(self._blocks.values()) if all(own.get(w.name) is w for w in b.weights)]
 
     def _follows(self, weight: Weight) -> bool:
         """Whether this very weight is tracked already, and not one that had its name before a layer was replaced."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from ..extras import require
@@ -103,6 +104,10 @@ def regression_band(bands: Mapping[str, RegressionBand], truth: Tensor, train_x:
         axes.plot(band.x.tolist(), truth.flatten().tolist(), "k--", linewidth=1.2, label="True function")
         axes.plot(train_x.flatten().tolist(), train_y.flatten().tolist(), "k.", label="Training points")
         axes.set(title=name, xlabel="x", xlim=(band.x[0].item(), band.x[-1].item()))
+    # By what there is to see, so that a band beyond all bounds does not flatten the others.
+    seen = torch.cat([truth.flatten(), train_y.flatten()])
+    margin = 0.75 * (seen.max() - seen.min()).item()
+    panels[0].set_ylim(seen.min().item() - margin, seen.max().item() + margin)
     figure.supylabel("y", fontsize="medium")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2 * len(panels), frameon=False)
