@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,8 +45,8 @@ def write_report(folder: Path, out: Path) -> list[Path]:
         f"<title>TRADI results</title><style>{STYLE}</style><main><h1>Results</h1><p>{html.escape(about)}</p>\n"
         + "\n".join(table.html() for table in made)
         + "".join(
-            f"<h3>{html.escape(name)}</h3><img alt='{html.escape(name)}' src='{_inline(f)}'>"
-            for name, f in drawn.items()
+            f"<h3>{html.escape(name)}</h3><img alt='{html.escape(name)}' src='{_inline(out / f'{name}.png')}'>"
+            for name in drawn
         )
         + "</main></html>\n"
     )
@@ -96,7 +95,5 @@ def _about(results: Sequence[Result]) -> str:
     return f"{len(results)} results of {'; '.join(versions)}. Commands: {commands}.{quick}"
 
 
-def _inline(figure: Figure) -> str:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+def _inline(path: Path) -> str:
+    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
