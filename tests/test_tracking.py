@@ -601,8 +601,12 @@ def test_frozen_weights_of_any_kind_are_no_obstacle() -> None:
     model.register_parameter("nothing", nn.Parameter(torch.zeros(0, 4)))
     optimizer = sgd(model)
     tracker = tradi.TRADI(model, optimizer)
+    model.nothing.grad = torch.zeros(0, 4)  # empty, and moved
+    optimizer.step()
     train(model, optimizer, 2)
-    assert "codes" not in tracker.posterior().mean
+    posterior = tracker.posterior()
+    assert list(posterior.mean) == ["0.weight", "0.bias", "4.weight", "4.bias"]
+    posterior.sample(1)[0]
 
 
 def test_wrong_arguments_are_errors_that_name_the_remedy() -> None:

@@ -168,7 +168,7 @@ class Tracker(ABC):
         known = self._weights
         self._weights = dict.fromkeys(known)  # what is no longer in the model is nothing to us
         for weight in named_weights(self.model).values():
-            selected = self._selected(weight)
+            selected = self._selected(weight) and not weight.is_empty
             if selected and weight.parameter.requires_grad and weight.parameter not in known:
                 check_trackable(weight)
             # A weight that is known keeps its object, and with it what was tracked of it.

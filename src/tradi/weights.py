@@ -39,6 +39,11 @@ class Weight:
         return self.name.rpartition(".")[0]
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing in it to track; one that waits for its first forward pass is not empty."""
+        return not isinstance(self.parameter, nn.parameter.UninitializedParameter) and self.parameter.numel() == 0
+
+    @property
     def fan_in(self) -> int:
         """Inputs of one unit of the layer; a bias has its layer's, a weight that scales single values has 1."""
         own = self.parameter
