@@ -168,7 +168,11 @@ class GaussianMixture:
         """Log density of the mixture at y, (batch, ...)."""
         if y.shape != self.means.shape[1:]:
             raise ValueError(f"y must have shape {tuple(self.means.shape[1:])}, got {tuple(y.shape)}")
-        # Standardise before squaring: (y - mean)^2 overflows long before its ratio to the variance does.
-        z = (y - self.means) * self.variances.rsqrt()
-        log_densities = -0.5 * (z.square() + self.variances.log() + math.log(2 * math.pi))
-        return log_densities.logsumexp(0) - math.log(len(self.means))
+        return gaussian_log_prob(y, self.means, self.variances).logsumexp(0) - math.log(len(self.means))
+
+
+def gaussian_log_prob(y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    r"""Log density of a Gaussian, $-\frac12 ((y - \mu)^2 / \sigma^2 + \log 2 \pi \sigma^2)$, elementwise."""
+    # Standardise before squaring: (y - mean)^2 overflows long before its ratio to the variance does.
+    z = (y - mean) * variance.rsqrt()
+    return -0.5 * (z.square() + variance.log() + math.log(2 * math.pi))

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tradi.batches import SameOrder, check_reiterable
 from tradi.batchnorm import running_layers
+from tradi.prediction import gaussian_log_prob
 from tradi.progress import track
 
 if TYPE_CHECKING:
@@ -86,8 +87,7 @@ def log_likelihood(output: Any, target: Tensor) -> Tensor:
                 f"mean {tuple(mean.shape)}, variance {tuple(variance.shape)} and target {tuple(target.shape)} "
                 "must have one shape"
             )
-        z = (target - mean) * variance.rsqrt()
-        return (-0.5 * (z.square() + variance.log() + math.log(2 * math.pi))).nan_to_num(nan=-math.inf)
+        return gaussian_log_prob(target, mean, variance).nan_to_num(nan=-math.inf)
     raise TypeError(
         f"no likelihood is known for an output of type {type(output).__name__} and targets of {target.dtype}: "
         "pass log_prob=, a function of (one member's output, target) giving log-likelihoods"

@@ -1,8 +1,8 @@
 """Metrics and curves. Out-of-distribution (OOD) is the positive class and a higher score means more OOD."""
 
-from .calibration import Temperature, fit_temperature
-from .classification import accuracy, brier, ece, joint_ece, nll, nll_from_log_probs
-from .curves import (
+from tradi.metrics.calibration import Temperature, fit_temperature
+from tradi.metrics.classification import accuracy, brier, ece, joint_ece, nll, nll_from_log_probs
+from tradi.metrics.curves import (
     AccuracyConfidence,
     APCalibration,
     Calibration,
@@ -17,17 +17,17 @@ from .curves import (
     risk_coverage,
     with_ood,
 )
-from .ood import ImageAverage, OODMetrics, aupr_in, aupr_out, auroc, fpr95, image_average, ood_metrics
-from .regression import coverage, gaussian_crps, gaussian_nll, mixture_crps, mixture_nll, rmse
-from .scores import (
+from tradi.metrics.ood import ImageAverage, OODMetrics, aupr_in, aupr_out, auroc, fpr95, image_average, ood_metrics
+from tradi.metrics.regression import coverage, gaussian_crps, gaussian_nll, mixture_crps, mixture_nll, rmse
+from tradi.metrics.scores import (
     expected_entropy,
     mutual_information,
     one_minus_confidence,
     predictive_entropy,
     variance_of_mean,
 )
-from .segmentation import Confusion, confusion
-from .streaming import Accumulator, ScoreHistogram, score_histogram
+from tradi.metrics.segmentation import Confusion, confusion
+from tradi.metrics.streaming import Accumulator, ScoreHistogram, score_histogram
 
 __all__ = [
     "APCalibration",

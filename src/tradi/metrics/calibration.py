@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from . import checks
+from tradi.metrics import checks
 
 # A temperature outside this range would mean that the validation data are separable, or say nothing.
 LOWEST, HIGHEST = 0.01, 100.0

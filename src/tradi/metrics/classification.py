@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from . import checks
-from .curves import calibration_curve, with_ood
+from tradi.metrics import checks
+from tradi.metrics.curves import calibration_curve, with_ood
 
 # A probability of exactly 0 may only mean that float32 underflowed: it costs -log(1.2e-38) = 87.3 nats.
 SMALLEST = torch.finfo(torch.float32).tiny

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from . import checks
-from .types import Mixture
+from tradi.metrics import checks
+from tradi.metrics.types import Mixture
 
 
 @dataclass(frozen=True, eq=False)

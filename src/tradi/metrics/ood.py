@@ -7,8 +7,8 @@ from dataclasses import astuple, dataclass
 import torch
 from torch import Tensor
 
-from ..extras import require
-from . import checks
+from tradi.extras import require
+from tradi.metrics import checks
 
 TPR = 0.95
 

@@ -7,8 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from . import checks
-from .types import Mixture
+from tradi.metrics import checks
+from tradi.metrics.types import Mixture
+from tradi.prediction import gaussian_log_prob
 
 
 def rmse(mean: Tensor, y: Tensor) -> float:
@@ -30,9 +31,7 @@ def gaussian_nll(mean: Tensor, variance: Tensor, y: Tensor) -> float:
     Given a mixture's mean and variance it is the moment-matched NLL that Deep Ensembles and the paper report.
     """
     mean, variance, y = _checked(mean, variance, y)
-    # Standardise before squaring: the square alone overflows earlier.
-    z = (y - mean) / variance.sqrt()
-    return float(0.5 * ((2 * math.pi * variance).log() + z.square()).mean())
+    return -float(gaussian_log_prob(y, mean, variance).mean())
 
 
 def coverage(prediction: Mixture, y: Tensor, levels: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from .types import Classes, Mixture
+from tradi.metrics.types import Classes, Mixture
 
 
 def one_minus_confidence(prediction: Classes) -> Tensor:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..extras import require
-from . import checks
+from tradi.extras import require
+from tradi.metrics import checks
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from typing import Generic, ParamSpec, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from .ood import TPR, OODMetrics, check_scores
+from tradi.metrics.ood import TPR, OODMetrics, check_scores
 
 P = ParamSpec("P")
 
