@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..extras import require
-from ..metrics import (
+from tradi.extras import require
+from tradi.metrics import (
     AccuracyConfidence,
     APCalibration,
     Calibration,
