@@ -251,6 +251,9 @@ def test_layers_that_are_gone_are_not_in_the_posterior() -> None:
     assert list(posterior.mean) == ["0.weight", "0.bias"]
     assert posterior.sample(2)(problem()[0][0]).shape == (2, 16, 5)
     assert list(tracker.state_dict()["weights"]) == ["0.weight", "0.bias"]
+    model[4] = nn.Identity()  # and nothing in its place
+    assert list(tracker.posterior().mean) == ["0.weight", "0.bias"]
+    assert list(tracker.state_dict()["selected"]) == ["0.weight", "0.bias"]
 
 
 def test_what_a_forward_leaves_on_a_module_is_no_obstacle() -> None:

@@ -93,12 +93,14 @@ class Ensemble:
         """
         self._warn_if_stale()
         state = self._state(self._index(i))
-        order = order or SameOrder("loader")
         number = 0
-        for number, (inputs, target) in enumerate(batches(loader, order.argument, self._device), 1):
-            order.check(number - 1, (inputs, target))
+        for inputs, target in batches(loader, order.argument if order else "loader", self._device):
+            if order:
+                order.check(number, (inputs, target))
             yield self._run(state, *arguments(inputs)), target
-        order.end(number)
+            number += 1
+        if order:
+            order.end(number)
 
     def refresh(self, loader: Iterable[Any], argument: str = "loader") -> Ensemble:
         """Recompute every member's BatchNorm statistics on the (training) data; returns the ensemble itself.
