@@ -2,6 +2,8 @@
 
 from tradi.models.enet import ENet, enet
 from tradi.models.mlp import mlp
+from tradi.models.pspnet import PSPNet, pspnet
+from tradi.models.resnet import ResNet, load_backbone
 from tradi.models.wide_resnet import wide_resnet
 
-__all__ = ["ENet", "enet", "mlp", "wide_resnet"]
+__all__ = ["ENet", "PSPNet", "ResNet", "enet", "load_backbone", "mlp", "pspnet", "wide_resnet"]
