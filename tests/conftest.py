@@ -8,7 +8,7 @@ import pytest
 
 # Read before the tests change the environment.
 ROOT = Path(os.environ.get("TRADI_DATA") or Path(__file__).parents[2] / "shared" / "data")
-NEEDED = ("mnist", "notMNIST_small.tar.gz", "UCI_Datasets")
+NEEDED = ("mnist", "notMNIST_small.tar.gz", "UCI_Datasets", "cifar-10-batches-bin", "CamVid")
 
 
 @pytest.fixture(scope="session")

@@ -158,9 +158,12 @@ def _list_data(entries: Sequence[Entry], root: Path) -> None:
 
     from tradi.data.catalogue import here
 
-    table = Table("name", "what", "here", "checksums", title=f"Data sets below {root}", title_justify="left")
+    title = f"Data sets below {root}; `tradi data check` says whether they are whole"
+    table = Table("name", "what", "here", "checksums", title=title, title_justify="left")
     for entry in entries:
-        checksums = "as published" if all(part.verified for part in entry.parts) else "of our copy"
+        published = all(part.verified for part in entry.parts)
+        counted = all(part.checksum is None for part in entry.parts)
+        checksums = "as published" if published else "none known" if counted else "of our copy"
         table.add_row(entry.name, entry.about, f"{here(entry, root)} of {len(entry.parts)} parts", checksums)
     console = Console()
     console.print(table)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import struct
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor
 
@@ -26,10 +28,28 @@ def write_mnist(root: Path, parts: dict[str, tuple[Tensor, Tensor]], gzipped: bo
             path.write_bytes(gzip.compress(idx(values)) if gzipped else idx(values))
 
 
-def png(pixels: Tensor, mode: str = "L") -> bytes:
+def random_bytes(*shape: int, high: int = 256, seed: int = 0) -> Tensor:
+    return torch.randint(high, shape, generator=torch.Generator().manual_seed(seed)).to(torch.uint8)
+
+
+def png(pixels: Tensor, mode: str = "L", form: str = "PNG") -> bytes:
+    """Of (height, width) or (height, width, 3)."""
     file = io.BytesIO()
-    Image.fromarray(pixels.numpy()).convert(mode).save(file, "PNG")
+    Image.fromarray(pixels.numpy()).convert(mode).save(file, form)
     return file.getvalue()
+
+
+def write(root: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    return root
+
+
+def odgt(pairs: Iterable[tuple[str, str]]) -> bytes:
+    """A list of images and labels in the form of StreetHazards."""
+    entries = [{"dbName": "StreetHazards", "width": 8, "height": 6, "fpath_img": a, "fpath_segm": b} for a, b in pairs]
+    return json.dumps(entries).encode()
 
 
 def tar(files: dict[str, bytes], others: Iterable[tarfile.TarInfo] = ()) -> bytes:

@@ -24,6 +24,10 @@ def test_wanted_files_are_read_and_nothing_is_written(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["some.tar.gz"]
 
 
+def test_an_archive_need_not_be_packed(tmp_path: Path) -> None:
+    assert read(tmp_path, gzip.decompress(tar({"set/a.txt": b"A"}))) == {"a.txt": b"A"}
+
+
 @pytest.mark.parametrize("name", ["/etc/a.txt", "../a.txt", "set/../../a.txt", "set/.."])
 def test_an_archive_with_a_way_out_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match=r"some\.tar\.gz holds .*, a path out of the archive"):
@@ -56,12 +60,13 @@ def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
         "cut short": whole[: len(whole) // 2],
         "last bytes missing": whole[:-1],
         "checksum wrong": whole[:-8] + bytes(4) + whole[-4:],
+        "cut short and not packed": gzip.decompress(whole)[:5000],
         "no gzip": b"plainly not an archive",
         "gzip but no tar": gzip.compress(b"plainly not an archive" * 100),
         "empty": b"",
     }
     for content in broken.values():
         with pytest.raises(
-            ValueError, match=r"some\.tar\.gz is damaged or no tar\.gz .*: delete it and fetch it again"
+            ValueError, match=r"some\.tar\.gz is damaged or no tar archive .*: delete it and fetch it again"
         ):
             read(tmp_path, content)

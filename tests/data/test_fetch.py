@@ -138,6 +138,21 @@ def test_where_the_public_checksum_is_not_known_another_copy_is_kept_and_reporte
     assert (tmp_path / "set/file.bin").read_bytes() == CONTENT[::-1]
 
 
+def test_a_part_of_a_published_file_is_not_taken_for_it(server: Server, tmp_path: Path) -> None:
+    server.files["/file.bin"] = CONTENT[:1000]
+    (failure,) = fetch(entry(server), tmp_path)
+    assert failure.state == "failed"
+    assert f"1,000 of {len(CONTENT):,} bytes" in failure.detail
+    assert list((tmp_path / "set").iterdir()) == []
+
+
+def test_what_is_given_to_registered_users_only_is_not_asked_for(tmp_path: Path) -> None:
+    listed = Entry("some", "", "", (Download("https://some.example", "set", (part_of(b"1", "set/a"),), by_hand=True),))
+    (failure,) = fetch(listed, tmp_path)
+    assert (failure.path, failure.state) == (tmp_path / "set", "failed")
+    assert failure.detail.startswith("https://some.example gives it to registered users only")
+
+
 def test_what_cannot_be_read_is_never_kept(server: Server, tmp_path: Path) -> None:
     server.files["/file.bin"] = b"<html>moved</html>"
     assert states(fetch(entry(server, verified=False), tmp_path)) == ["failed"]
@@ -167,7 +182,7 @@ def test_without_a_connection_the_place_is_named(tmp_path: Path) -> None:
 
 def packed(server: Server) -> Entry:
     parts = tuple(part_of(text, f"set/{name}/data.txt") for name, text in (("one", b"1"), ("two", b"2")))
-    pattern = r"[^/]+/(set/(?:one|two)/data\.txt)"
+    pattern = r"[^/]+/set/((?:one|two)/data\.txt)"
     return Entry("packed", "", "", (Download(server.url("/all.tar.gz"), "set", parts, pattern),))
 
 

@@ -7,16 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.data.samples import idx, write_mnist
+from tests.data.samples import idx, random_bytes, write_mnist
 from tradi.data import mnist
 from tradi.data.mnist import read_idx
 
 IMAGES = "train-images-idx3-ubyte"
 LABELS = "train-labels-idx1-ubyte"
-
-
-def random_bytes(*shape: int, high: int = 256, seed: int = 0) -> Tensor:
-    return torch.randint(high, shape, generator=torch.Generator().manual_seed(seed)).to(torch.uint8)
 
 
 @pytest.fixture

@@ -7,19 +7,20 @@ import re
 import tarfile
 import zlib
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path, PurePosixPath
 
 LARGEST = 64 << 20  # bytes of one member; the largest that any data set here needs has 4 MB
 
 
 def members(path: Path, pattern: str) -> Iterator[tuple[re.Match[str], bytes]]:
-    """Names that match `pattern` in full, and contents, of the regular files in a tar.gz; nothing is written to disk.
+    """Names that match `pattern` in full, and contents, of the regular files in a tar or tar.gz; nothing is written.
 
     An archive with a name that is absolute or climbs out of it is refused, as is one where a wanted name is a link.
     """
     wanted = re.compile(pattern)
     try:
-        with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        with _opened(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
                 place = PurePosixPath(member.name)
                 if place.is_absolute() or ".." in place.parts:
@@ -34,4 +35,10 @@ def members(path: Path, pattern: str) -> Iterator[tuple[re.Match[str], bytes]]:
             while stream.read(1 << 20):  # to the end, where gzip's own checksum stands
                 pass
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is damaged or no tar.gz ({error}): delete it and fetch it again") from error
+        raise ValueError(f"{path} is damaged or no tar archive ({error}): delete it and fetch it again") from error
+
+
+def _opened(path: Path) -> gzip.GzipFile | BufferedReader:
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path) if packed else path.open("rb")

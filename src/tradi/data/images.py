@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 Labelled = tuple[Tensor, Tensor]
@@ -12,7 +13,7 @@ Labelled = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Standardised images as vectors (images, pixels), as an MLP takes them, and their classes from 0.
+    """Standardised images, as vectors (images, pixels) or (images, channels, height, width), and classes from 0.
 
     Args:
         train, validation, test: images and classes.
@@ -27,13 +28,31 @@ class Images:
     classes: int
 
 
-def standardised(parts: Sequence[Labelled], ood: Mapping[str, Tensor], classes: int) -> Images:
-    """Flatten the images of training, validation, test and `ood`, with the training pixels' mean 0 and deviation 1."""
+@dataclass(frozen=True, eq=False)
+class Standardise:
+    """Gives training pixels the mean 0 and the deviation 1, and all others the same treatment.
+
+    Args:
+        mean, std: of training pixels, in a shape that images broadcast with.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return images.to(torch.float32, copy=True).sub_(self.mean).div_(self.std)
+
+
+def standardised(parts: Sequence[Labelled], ood: Mapping[str, Tensor], classes: int, over: tuple[int, ...]) -> Images:
+    """Training, validation, test and `ood`, standardised by the training pixels.
+
+    Args:
+        parts: images and classes for training, validation and test.
+        ood: images of none of the classes.
+        classes: how many there are.
+        over: dimensions of the images that share one mean and one deviation.
+    """
     pixels = parts[0][0].float()
-    mean, std = pixels.mean(), pixels.std()
-
-    def same(images: Tensor) -> Tensor:
-        return images.flatten(1).float().sub(mean).div_(std)
-
+    same = Standardise(pixels.mean(over, keepdim=True), pixels.std(over, keepdim=True))
     train, validation, test = ((same(images), labels) for images, labels in parts)
     return Images(train, validation, test, {kind: same(images) for kind, images in ood.items()}, classes)

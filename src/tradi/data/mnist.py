@@ -37,7 +37,9 @@ def mnist(
         raise ValueError(f"validation must leave some of {len(images):,} training images, got {validation}")
     end = len(images) - validation
     parts = (images[:end], labels[:end]), (images[end:], labels[end:]), _part(folder, "t10k")
-    return standardised(parts, ood or {}, classes=10)
+    vectors = [(pixels.flatten(1), classes) for pixels, classes in parts]
+    others = {kind: pixels.flatten(1) for kind, pixels in (ood or {}).items()}
+    return standardised(vectors, others, classes=10, over=(0, 1))
 
 
 def files(part: str) -> tuple[tuple[str, str], tuple[str, str]]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tradi.data.archives import members
-from tradi.data.cache import Tensors, cached, digest
+from tradi.data.cache import Tensors, cached, digest, fingerprint_of
 from tradi.data.root import data_root, find
 from tradi.extras import require
 from tradi.progress import track
@@ -92,9 +92,6 @@ def _pixels(content: bytes) -> Tensor | None:
 
 
 def _fingerprint(source: Path) -> str:
-    """Hash of the archive; of a folder, where reading all files would take too long, of names, sizes and times."""
     if source.is_file():
         return hashlib.sha256(source.read_bytes()).hexdigest()
-    stats = ((path, path.stat()) for path in sorted(source.resolve().glob("[A-J]/*.png")))
-    listing = "\n".join(f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in stats)
-    return hashlib.sha256(listing.encode()).hexdigest()
+    return fingerprint_of(sorted(source.glob("[A-J]/*.png")))

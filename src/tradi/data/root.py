@@ -30,6 +30,6 @@ def find(root: Path, paths: Sequence[str], name: str) -> Path:
             return root / path
     places = " or ".join(str(root / path) for path in paths)
     raise FileNotFoundError(
-        f"{places} is missing: `tradi data fetch {name} --data {root}` gets it, `tradi data list` says where it is "
-        f"published. Data that lies elsewhere is found with --data or {VARIABLE}."
+        f"{places} is missing: `tradi data fetch {name} --data {root}` gets it or says how, `tradi data list` says "
+        f"where it is published. Data that lies elsewhere is found with --data or {VARIABLE}."
     )

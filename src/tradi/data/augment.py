@@ -1,0 +1,42 @@
+"""Random changes of whole batches that leave their meaning as it is."""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional as F
+
+
+def crop_and_flip(images: Tensor, padding: int = 4, generator: Generator | None = None) -> Tensor:
+    """Shift every image by up to `padding` pixels each way, filling with 0, and mirror every second one.
+
+    Args:
+        images: (images, channels, height, width), of any type; standardised ones are filled with their mean.
+        padding: the largest shift.
+        generator: of the random numbers; torch's own unless given.
+    """
+    count, _, height, width = images.shape
+    top, left = torch.randint(2 * padding + 1, (2, count), generator=generator)
+    windows = F.pad(images, [padding] * 4).unfold(2, height, 1).unfold(3, width, 1)
+    cropped = windows[torch.arange(count), :, top, left]
+    return _mirrored(cropped, _coins(count, generator))
+
+
+def flip(images: Tensor, labels: Tensor, generator: Generator | None = None) -> tuple[Tensor, Tensor]:
+    """Mirror every second image together with the labels of its pixels.
+
+    Args:
+        images: (images, channels, height, width).
+        labels: (images, height, width).
+        generator: of the random numbers; torch's own unless given.
+    """
+    coins = _coins(len(images), generator)
+    return _mirrored(images, coins), _mirrored(labels, coins)
+
+
+def _coins(count: int, generator: Generator | None) -> Tensor:
+    return torch.rand(count, generator=generator) < 0.5
+
+
+def _mirrored(images: Tensor, chosen: Tensor) -> Tensor:
+    return torch.where(chosen.view(-1, *[1] * (images.dim() - 1)), images.flip(-1), images)

@@ -1,0 +1,104 @@
+"""BDD Anomaly (Hendrycks et al. 2019): BDD100K's segmentation images, those with a motorcycle or train for testing."""
+
+from __future__ import annotations
+
+import warnings
+from os import PathLike
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tradi.data.cache import cached, fingerprint_of
+from tradi.data.decoding import Legend, Pairs, paired, segmentation, values_in
+from tradi.data.root import data_root, find
+from tradi.data.segmentation import Segmentation
+from tradi.progress import track
+
+SIZE = (1280, 720)
+HELD_OUT = ("train", "motorcycle")
+PUBLISHED = {"train": 6_688, "validation": 951, "test": 361}  # images, section 4.4
+
+# Folders of images, in the layout published today and in the one before 2020.
+FOLDERS = ("bdd100k/images/10k", "bdd100k/seg/images")
+
+LEGEND = Legend(
+    {
+        "road": (128, 64, 128),
+        "sidewalk": (244, 35, 232),
+        "building": (70, 70, 70),
+        "wall": (102, 102, 156),
+        "fence": (190, 153, 153),
+        "pole": (153, 153, 153),
+        "traffic light": (250, 170, 30),
+        "traffic sign": (220, 220, 0),
+        "vegetation": (107, 142, 35),
+        "terrain": (152, 251, 152),
+        "sky": (70, 130, 180),
+        "person": (220, 20, 60),
+        "rider": (255, 0, 0),
+        "car": (0, 0, 142),
+        "truck": (0, 0, 70),
+        "bus": (0, 60, 100),
+        "train": (0, 80, 100),
+        "motorcycle": (0, 0, 230),
+        "bicycle": (119, 11, 32),
+    },
+    first=0,
+    void=(255,),
+)
+
+
+def bdd_anomaly(root: str | PathLike[str] | None = None, size: tuple[int, int] = SIZE) -> Segmentation:
+    """BDD Anomaly with 17 classes, made of BDD100K below the root, decoded once at a size and then cached.
+
+    Images of BDD100K's training and validation sets with a motorcycle or a train are the test set, where pixels of
+    these are OOD. A warning says so where the numbers of images are not the published ones.
+
+    Args:
+        root: folder of all data sets; see `data_root`.
+        size: width and height of the images to work on.
+    """
+    folder = find(data_root(root), FOLDERS, "bdd100k")
+    parts: dict[str, list[tuple[Path, Path]]] = {part: [] for part in PUBLISHED}
+    for source, part in (("train", "train"), ("val", "validation")):
+        pairs = labelled(folder / source)
+        for pair, anomalous in zip(pairs, _anomalous(source, pairs).tolist(), strict=True):
+            parts["test" if anomalous else part].append(pair)
+    found = {part: len(pairs) for part, pairs in parts.items()}
+    if not all(found.values()):
+        raise ValueError(f"{folder} gives {_counts(found)}: is it BDD100K, with labels 0 to 18?")
+    if found != PUBLISHED:
+        warnings.warn(
+            f"{folder} gives {_counts(found)}, where BDD Anomaly has {_counts(PUBLISHED)}: results do not compare",
+            stacklevel=2,
+        )
+    return segmentation("BDD-Anomaly", parts, size, LEGEND, HELD_OUT)
+
+
+def labelled(folder: Path) -> Pairs:
+    """The images of a folder and their labels, in either layout."""
+    if folder.parent.name == "10k":
+        return paired(folder, folder.parents[2] / "labels/sem_seg/masks" / folder.name)
+    return paired(folder, folder.parents[1] / "labels" / folder.name, "_train_id")
+
+
+def measure(folder: Path) -> tuple[int, None]:
+    """How many labelled images a folder has; no checksum of their contents is known."""
+    return len(labelled(folder)), None
+
+
+def _anomalous(name: str, pairs: Pairs) -> Tensor:
+    """Which images show what is held out, by their labels as published: at a smaller size it might vanish."""
+    values = [LEGEND.value(class_name) for class_name in HELD_OUT]
+    labels = [label for _, label in pairs]
+
+    def found() -> dict[str, Tensor]:
+        shown = [bool(set(values) & set(values_in(label))) for label in track(labels, f"reading {name}", len(labels))]
+        return {"anomalous": torch.tensor(shown)}
+
+    return cached(f"BDD100K-{name}", fingerprint_of(labels), found)["anomalous"]
+
+
+def _counts(images: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} images for {part}" for part, count in images.items())

@@ -1,0 +1,64 @@
+"""CamVid in SegNet's layout: 480x360 PNGs in the folders train, val and test, their labels in trainannot and so on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from os import PathLike
+from pathlib import Path
+
+from tradi.data.decoding import Legend, decode, paired, segmentation
+from tradi.data.root import data_root, find
+from tradi.data.segmentation import Segmentation
+from tradi.progress import track
+
+SIZE = (480, 360)
+PARTS = {"train": "CamVid/train", "validation": "CamVid/val", "test": "CamVid/test"}
+HELD_OUT = ("car", "pedestrian", "bicyclist")  # in CamVid-OOD, section 4.4
+
+LEGEND = Legend(
+    {
+        "sky": (128, 128, 128),
+        "building": (128, 0, 0),
+        "pole": (192, 192, 128),
+        "road": (128, 64, 128),
+        "pavement": (0, 0, 192),
+        "tree": (128, 128, 0),
+        "sign-symbol": (192, 128, 128),
+        "fence": (64, 64, 128),
+        "car": (64, 0, 128),
+        "pedestrian": (64, 64, 0),
+        "bicyclist": (0, 128, 192),
+    },
+    first=0,
+    void=(11,),
+)
+
+
+def camvid(
+    root: str | PathLike[str] | None = None, size: tuple[int, int] = SIZE, held_out: Collection[str] = ()
+) -> Segmentation:
+    """CamVid, decoded once at a size and then cached; with `held_out=HELD_OUT` it is CamVid-OOD.
+
+    Args:
+        root: folder of all data sets; see `data_root`.
+        size: width and height of the images to work on.
+        held_out: classes that are unlabelled in training and validation, and OOD in testing.
+    """
+    folders = {part: find(data_root(root), (path,), "camvid") for part, path in PARTS.items()}
+    parts = {part: paired(folder, labels_of(folder)) for part, folder in folders.items()}
+    return segmentation("CamVid", parts, size, LEGEND, held_out)
+
+
+def labels_of(folder: Path) -> Path:
+    """The folder of the labels of a folder of images."""
+    return folder.with_name(f"{folder.name}annot")
+
+
+def measure(folder: Path) -> tuple[int, str]:
+    """How many labelled images a folder has, and the SHA-256 of their pixels and labels."""
+    pairs, sha = paired(folder, labels_of(folder)), hashlib.sha256()
+    for image, label in track(pairs, f"reading {folder.name}", len(pairs)):
+        for values in decode(image, label, SIZE, LEGEND.meaning(())):
+            sha.update(values.tobytes())
+    return len(pairs), sha.hexdigest()

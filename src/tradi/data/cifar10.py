@@ -1,0 +1,90 @@
+"""CIFAR-10 in its binary version: files of records, each a label and the 3 x 32 x 32 bytes of an image."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from os import PathLike
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tradi.data.images import Images, Labelled, standardised
+from tradi.data.root import data_root, find
+
+SIDE = 32
+RECORD = 1 + 3 * SIDE * SIDE  # bytes
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+TRAIN = tuple(f"cifar-10-batches-bin/data_batch_{number}.bin" for number in range(1, 6))
+TEST = "cifar-10-batches-bin/test_batch.bin"
+
+
+def cifar10(
+    root: str | PathLike[str] | None = None,
+    validation: float = 0.1,
+    held_out: Collection[str] = (),
+    ood: Mapping[str, Tensor] | None = None,
+) -> Images:
+    """CIFAR-10 as (images, 3, 32, 32), each channel standardised by the training images; files may be cut short.
+
+    Args:
+        root: folder of all data sets; see `data_root`.
+        validation: fraction of the training images, the last ones, that is for validation instead.
+        held_out: classes of which nothing is learnt: their test images are the OOD images `held-out classes`, and the
+            other classes are numbered from 0 in the order of `CLASSES`.
+        ood: images of other things, (images, 3, 32, 32), to standardise likewise; `in_colour` makes them of grey ones.
+    """
+    unknown = [name for name in held_out if name not in CLASSES]
+    if unknown:
+        raise ValueError(f"held_out names {', '.join(unknown)}: there are {', '.join(CLASSES)}")
+    kept = torch.tensor([number for number, name in enumerate(CLASSES) if name not in held_out])
+    batches = [read_batch(find(data_root(root), (path,), "cifar10")) for path in (*TRAIN, TEST)]
+    test_images, test_labels = batches.pop()
+    images, labels = _only(kept, torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches]))
+    end = round(len(images) * (1 - validation))
+    if not 0 < end <= len(images):
+        raise ValueError(f"validation must leave some of {len(images):,} training images, got {validation}")
+    parts = (images[:end], labels[:end]), (images[end:], labels[end:]), _only(kept, test_images, test_labels)
+    others = {"held-out classes": test_images[~torch.isin(test_labels, kept)]} if held_out else {}
+    return standardised(parts, others | dict(ood or {}), len(kept), over=(0, 2, 3))
+
+
+def in_colour(images: Tensor) -> Tensor:
+    """Grey images (images, height, width) as CIFAR-10's: three equal channels, and black around them up to 32 x 32."""
+    height, width = images.shape[1:]
+    if max(height, width) > SIDE:
+        raise ValueError(f"images must be at most {SIDE} x {SIDE}, got {height} x {width}")
+    above, left = (SIDE - height) // 2, (SIDE - width) // 2
+    framed = F.pad(images, [left, SIDE - width - left, above, SIDE - height - above])
+    return framed[:, None].repeat(1, 3, 1, 1)
+
+
+def read_batch(path: Path) -> Labelled:
+    """Images in bytes and their labels, of as many whole records as the file has."""
+    return _parse(path.read_bytes(), path)
+
+
+def measure(path: Path) -> tuple[int, str]:
+    """How many images a file holds, and its SHA-1, which is what is published of it."""
+    content = path.read_bytes()
+    return len(_parse(content, path)[0]), hashlib.sha1(content, usedforsecurity=False).hexdigest()
+
+
+def _parse(content: bytes, path: Path) -> Labelled:
+    if not content or len(content) % RECORD:
+        raise ValueError(
+            f"{path} has {len(content):,} bytes, expected a multiple of {RECORD:,}: delete it and fetch it again"
+        )
+    records = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(-1, RECORD)
+    labels = records[:, 0].long()
+    if labels.max() >= len(CLASSES):
+        raise ValueError(f"{path} holds the label {labels.max()}, expected 0 to 9: delete it and fetch it again")
+    return records[:, 1:].reshape(-1, 3, SIDE, SIDE), labels
+
+
+def _only(kept: Tensor, images: Tensor, labels: Tensor) -> Labelled:
+    """Images of these classes, numbered from 0."""
+    inside = torch.isin(labels, kept)
+    return images[inside], torch.searchsorted(kept, labels[inside])

@@ -1,0 +1,194 @@
+"""From pairs of image files to sets for segmentation: decoded once, at the size they are used in, then cached."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tradi.data.cache import Tensors, cached, fingerprint_of, mapped
+from tradi.data.images import Standardise
+from tradi.data.segmentation import IGNORED, OOD, Frames, Segmentation
+from tradi.extras import require
+from tradi.progress import track
+
+Colour = tuple[int, int, int]
+Pairs = Sequence[tuple[Path, Path]]  # image and labels
+Size = tuple[int, int]  # width and height
+
+UNKNOWN = -3  # in a legend's table: no label of this data set
+
+
+@dataclass(frozen=True)
+class Legend:
+    """What the values in the label images of a data set mean.
+
+    Args:
+        classes: their colours by name, in the order of their values.
+        first: the value of the first class.
+        void: values of pixels that are of no class.
+    """
+
+    classes: Mapping[str, Colour]
+    first: int
+    void: tuple[int, ...]
+
+    def kept(self, held_out: Collection[str]) -> list[str]:
+        """The classes that are not held out."""
+        unknown = [name for name in held_out if name not in self.classes]
+        if unknown:
+            raise ValueError(f"held_out names {', '.join(unknown)}: there are {', '.join(self.classes)}")
+        return [name for name in self.classes if name not in held_out]
+
+    def value(self, name: str) -> int:
+        """The value of a class in label images."""
+        return list(self.classes).index(name) + self.first
+
+    def meaning(self, held_out: Collection[str]) -> NDArray[np.int8]:
+        """Of each of the 256 values: a class counted from 0, IGNORED, OOD where held out, or UNKNOWN."""
+        kept = self.kept(held_out)
+        table = np.full(256, UNKNOWN, np.int8)
+        table[list(self.void)] = IGNORED
+        table[[self.value(name) for name in held_out]] = OOD
+        table[[self.value(name) for name in kept]] = np.arange(len(kept))
+        return table
+
+
+def segmentation(
+    name: str, parts: Mapping[str, Pairs], size: Size, legend: Legend, held_out: Collection[str]
+) -> Segmentation:
+    """Decode the images of a data set, or take them from the cache.
+
+    Args:
+        name: of the data set.
+        parts: the files for `train`, `validation` and `test`.
+        size: width and height to which all images are brought.
+        legend: of the labels.
+        held_out: classes to learn nothing of; their pixels are OOD in testing.
+    """
+    if min(size) < 1:
+        raise ValueError(f"size must be a width and a height of at least 1, got {size}")
+    kept, meaning = legend.kept(held_out), legend.meaning(held_out)
+    keys = {part: (f"{name}-{part}-{size[0]}x{size[1]}", _fingerprint(pairs)) for part, pairs in parts.items()}
+    frames = {part: Frames(_records(*keys[part], parts[part], size, meaning), meaning) for part in parts}
+    counts = cached(*keys["train"], lambda: _counted(frames["train"].records))
+    values = [legend.value(class_name) for class_name in kept]
+    return Segmentation(
+        **frames,
+        names=tuple(kept),
+        colours=torch.tensor([legend.classes[class_name] for class_name in kept], dtype=torch.uint8),
+        class_weights=median_frequency(counts["labels"][:, values], size[0] * size[1]),
+        standardise=_standardise(counts["pixels"]),
+    )
+
+
+def paired(images: Path, labels: Path, suffix: str = "") -> Pairs:
+    """Every image of a folder with its label image in another, called the same but for `suffix` before `.png`."""
+    of_images = {path.stem: path for path in sorted(images.glob("*")) if path.suffix in (".png", ".jpg")}
+    of_labels = {path.stem.removesuffix(suffix): path for path in labels.glob(f"*{suffix}.png")}
+    if not of_images:
+        raise FileNotFoundError(f"{images} holds no PNG or JPEG: fetch the data set again")
+    alone = [of_images.get(stem) or of_labels[stem] for stem in sorted(of_images.keys() ^ of_labels.keys())]
+    if alone:
+        raise ValueError(
+            f"{alone[0]} has no partner in {labels if alone[0].parent == images else images}, as {len(alone):,} of "
+            f"{len(of_images | of_labels):,} files here: fetch the data set again"
+        )
+    return [(path, of_labels[stem]) for stem, path in of_images.items()]
+
+
+def decode(image: Path, label: Path, size: Size, meaning: NDArray[np.int8]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """An image (3, height, width) and its labels (height, width), in bytes; no label may be unknown."""
+    sampling = require("PIL.Image", "images").Resampling
+    with _opened(image) as file:
+        extent = file.size
+        pixels = np.array(file.convert("RGB").resize(size, sampling.BILINEAR))
+    with _opened_labels(label) as file:
+        if file.size != extent:
+            raise ValueError(f"it is {file.size} pixels large, and its image {image} {extent}")
+        values = np.array(file.resize(size, sampling.NEAREST))
+        unknown = [value for value in np.unique(values) if meaning[value] == UNKNOWN]
+        if unknown:
+            raise ValueError(f"it holds the label {unknown[0]}, which this data set does not have")
+    return pixels.transpose(2, 0, 1), values
+
+
+def values_in(label: Path) -> NDArray[np.uint8]:
+    """The values that occur in a label image, at its own size."""
+    with _opened_labels(label) as file:
+        return np.unique(np.array(file))
+
+
+def median_frequency(counts: Tensor, pixels: int) -> Tensor:
+    r"""Weights $\mathrm{median}(f) / f_c$ (Eigen and Fergus 2015) of the classes; 0 for one that does not occur.
+
+    $f_c$ is the share of class c among the pixels of those images where it occurs.
+
+    Args:
+        counts: pixels of each class in each image, (images, classes).
+        pixels: of an image.
+    """
+    occurring = (counts > 0).sum(0)
+    frequency = counts.sum(0).double() / (occurring.clamp_min(1) * pixels)
+    seen = occurring > 0
+    if not seen.any():
+        raise ValueError("no training pixel is of any class that is trained on: hold fewer classes out")
+    return torch.where(seen, frequency[seen].quantile(0.5) / frequency, 0).float()
+
+
+def _fingerprint(pairs: Pairs) -> str:
+    return fingerprint_of(path for pair in pairs for path in pair)
+
+
+def _records(name: str, fingerprint: str, pairs: Pairs, size: Size, meaning: NDArray[np.int8]) -> NDArray[np.void]:
+    form = np.dtype([("image", np.uint8, (3, size[1], size[0])), ("label", np.uint8, (size[1], size[0]))])
+
+    def build() -> Iterator[NDArray[np.void]]:
+        for image, label in track(pairs, f"decoding {name}", len(pairs)):
+            yield np.array(decode(image, label, size, meaning), form)
+
+    return mapped(name, fingerprint, form, len(pairs), build)
+
+
+def _counted(records: NDArray[np.void]) -> Tensors:
+    """How often each of 256 values occurs in each channel of all images, and in the labels of each image."""
+    pixels, labels = torch.zeros(3, 256, dtype=torch.int64), torch.zeros(len(records), 256, dtype=torch.int64)
+    for record, row in zip(track(records, "counting classes", len(records)), labels, strict=True):
+        row += torch.from_numpy(np.bincount(record["label"].ravel(), minlength=256))
+        for channel, values in zip(pixels, record["image"], strict=True):
+            channel += torch.from_numpy(np.bincount(values.ravel(), minlength=256))
+    return {"pixels": pixels, "labels": labels}
+
+
+def _standardise(counts: Tensor) -> Standardise:
+    shares = counts.double() / counts.sum(1, keepdim=True)
+    values = torch.arange(256, dtype=torch.float64)
+    mean = shares @ values
+    variance = (shares * (values - mean[:, None]).square()).sum(1)
+    return Standardise(mean.float().view(3, 1, 1), variance.sqrt().float().view(3, 1, 1))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """An image file; whatever goes wrong with it, the error names it."""
+    pil = require("PIL.Image", "images")
+    try:
+        with pil.open(path, formats=["PNG", "JPEG"]) as file:
+            yield file
+    except Exception as error:
+        raise ValueError(f"{path} cannot be used ({error}): delete it and fetch it again") from error
+
+
+@contextmanager
+def _opened_labels(path: Path) -> Iterator[Any]:
+    with _opened(path) as file:
+        if file.mode not in ("L", "P"):  # with a palette or without, one byte a pixel
+            raise ValueError(f"it is in mode {file.mode}, where labels are one byte a pixel")
+        yield file

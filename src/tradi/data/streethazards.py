@@ -1,0 +1,77 @@
+"""StreetHazards (Hendrycks et al. 2019): simulated streets, with strange objects in the test images.
+
+Its label images hold 1 to 14, one more than the published list of classes: background, 12 classes, anomaly. Background
+is of no class here, as the paper counts 12; its publishers train on it as a thirteenth.
+"""
+
+from __future__ import annotations
+
+import json
+from os import PathLike
+from pathlib import Path
+
+from tradi.data.decoding import Legend, Pairs, segmentation
+from tradi.data.root import data_root, find
+from tradi.data.segmentation import Segmentation
+
+SIZE = (1280, 720)
+LISTS = {
+    "train": "StreetHazards/train/train.odgt",
+    "validation": "StreetHazards/train/validation.odgt",
+    "test": "StreetHazards/test/test.odgt",
+}
+
+LEGEND = Legend(
+    {
+        "building": (70, 70, 70),
+        "fence": (190, 153, 153),
+        "other": (250, 170, 160),
+        "pedestrian": (220, 20, 60),
+        "pole": (153, 153, 153),
+        "road line": (157, 234, 50),
+        "road": (128, 64, 128),
+        "sidewalk": (244, 35, 232),
+        "vegetation": (107, 142, 35),
+        "car": (0, 0, 142),
+        "wall": (102, 102, 156),
+        "traffic sign": (220, 220, 0),
+        "anomaly": (60, 250, 240),
+    },
+    first=2,
+    void=(0, 1),
+)
+
+
+def streethazards(root: str | PathLike[str] | None = None, size: tuple[int, int] = SIZE) -> Segmentation:
+    """StreetHazards with its 12 classes, decoded once at a size and then cached; anomalies are OOD in testing.
+
+    Args:
+        root: folder of all data sets; see `data_root`.
+        size: width and height of the images to work on.
+    """
+    lists = {part: find(data_root(root), (path,), "streethazards") for part, path in LISTS.items()}
+    parts = {part: listed(path) for part, path in lists.items()}
+    return segmentation("StreetHazards", parts, size, LEGEND, held_out=("anomaly",))
+
+
+def listed(path: Path) -> Pairs:
+    """The images and labels of an `.odgt` list, whose paths are relative to its folder."""
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        pairs = [(path.parent / entry["fpath_img"], path.parent / entry["fpath_segm"]) for entry in entries]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} is no list of images and labels ({error!r}): delete it and fetch it again") from error
+    if not pairs:
+        raise ValueError(f"{path} lists no image: delete it and fetch it again")
+    for image, label in pairs:
+        if image.name != label.name:
+            raise ValueError(f"{path} gives {image} the labels {label}, of another image: delete it and fetch it again")
+    missing = [file for pair in pairs for file in pair if not file.exists()]
+    if missing:
+        raise FileNotFoundError(f"{missing[0]} is missing, as {len(missing):,} of the files that {path} lists")
+    return pairs
+
+
+def measure(path: Path) -> tuple[int, None]:
+    """How many images a list has; no checksum of their contents is known."""
+    return len(listed(path)), None
