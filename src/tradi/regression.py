@@ -75,7 +75,7 @@ class TwoStage:
     Args:
         mse_epochs: epochs on the squared error.
         nll_epochs: epochs on the Gaussian NLL, at the most.
-        nll_rate: factor on every learning rate in the second stage.
+        nll_rate: factor on every learning rate in the second stage; in the first it falls to there along a half cosine.
         patience: where there is validation data, end the second stage after so many epochs without a better NLL on it.
     """
 
@@ -102,8 +102,10 @@ class TwoStage:
 
         Learning rates are the optimizer's own again afterwards.
         """
-        for _ in track(range(self.mse_epochs), "fitting the mean", self.mse_epochs):
-            _epoch(model, optimizer, loader, squared_error)
+        for epoch in track(range(self.mse_epochs), "fitting the mean", self.mse_epochs):
+            done = (1 - math.cos(math.pi * epoch / self.mse_epochs)) / 2
+            with _rates(optimizer, 1 + done * (self.nll_rate - 1)):
+                _epoch(model, optimizer, loader, squared_error)
         model.start_variance(evaluate(model, loader, squared_error))
         with _rates(optimizer, self.nll_rate):
             best, waited, done = math.inf, 0, 0
