@@ -151,7 +151,7 @@ def test_full_covariance_allows_exactly_max_bytes(dtype: torch.dtype, size: int)
 
 @pytest.mark.parametrize(
     "covariance",
-    [*COVARIANCES, FEATURES(3, 0.7, True, 0.25, False), tradi.Independent(0.3), tradi.FullCovariance(4096)],
+    [*COVARIANCES, FEATURES(3, 0.7, True, 0.25, 0.5, False), tradi.Independent(0.3), tradi.FullCovariance(4096)],
     ids=repr,
 )
 def test_options_describe_the_covariance_through_json(covariance: tradi.Covariance) -> None:

@@ -27,6 +27,9 @@ class Layer:
         variance: tracked variances, by parameter name; may be negative under the paper's equations.
         covariance: joint covariance matrices, by the names of the parameters they are of, in order.
         deviations: (rank, ...) columns of a low-rank covariance, by parameter name.
+        information: what data says about every weight, by parameter name, in samples: the average over the layer is the
+            number of samples that were looked at, and a weight that none of them needs has 0. Empty where nobody
+            measured it.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Layer:
     variance: dict[str, Tensor]
     covariance: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
     deviations: dict[str, Tensor] = field(default_factory=dict)
+    information: dict[str, Tensor] = field(default_factory=dict)
 
     @cached_property
     def spread(self) -> float:
@@ -57,6 +61,12 @@ class Layer:
         return sum(v.clamp_min(0).double().sum().item() for v in self.variance.values()) / size
 
     @cached_property
+    def samples(self) -> float:
+        """Average of the information about the layer's weights: the number of samples that it comes from."""
+        size = sum(f.numel() for f in self.information.values())
+        return sum(f.double().sum().item() for f in self.information.values()) / size
+
+    @cached_property
     def roots(self) -> dict[tuple[str, ...], Tensor]:
         """Symmetric square roots of the joint covariances; negative eigenvalues are clamped to 0."""
         roots = {}
@@ -72,6 +82,7 @@ def by_layer(
     variance: dict[str, Tensor],
     covariance: dict[tuple[str, ...], Tensor] | None = None,
     deviations: dict[str, Tensor] | None = None,
+    information: dict[str, Tensor] | None = None,
 ) -> list[Layer]:
     """What was tracked, sorted into layers: the weights that a module owns share the first part of their names."""
     layers: dict[str, Layer] = {}
@@ -81,6 +92,8 @@ def by_layer(
         layer.weights[name], layer.mean[name], layer.variance[name] = weights[name], mean[name], variance[name]
         if deviations:
             layer.deviations[name] = deviations[name]
+        if information:
+            layer.information[name] = information[name]
     for names, matrix in (covariance or {}).items():
         layers[names[0].rpartition(".")[0]].covariance[names] = matrix
     return list(layers.values())
@@ -90,6 +103,7 @@ class Covariance(ABC):
     """How the noise of a layer's weights hangs together. Layers are independent of each other (paper, section 3.1)."""
 
     joint = False  # whether a layer's weights are tracked together, as one covariance matrix
+    prior_samples: float | None = None  # besides the information about a weight; None where noise makes no use of it
 
     @abstractmethod
     def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
@@ -119,6 +133,9 @@ class FourierFeatures(Covariance):
         length_scale: ell, in units of the standard deviation of the layer's weights.
         absolute: ell is meant in the weights' own unit instead, as in the paper.
         shrinkage: share, 0 to 1, of each variance that is replaced by the layer's average; 0 is the paper.
+        prior_samples: m, in the factor (n + m) / (I + m) on a weight's variance, where the n samples of the validation
+            data that `choose_scale` was given hold information I about the weight, n on average: noise goes where
+            data has nothing to say. The more samples, the more it is trusted. None leaves it out, as the paper does.
         shared_phases: one phase a feature, as in the paper; else one for every weight and feature, as in the
             released code, where members then move their weights almost independently.
     """
@@ -127,6 +144,7 @@ class FourierFeatures(Covariance):
     length_scale: float = 0.3
     absolute: bool = False
     shrinkage: float = 1.0
+    prior_samples: float | None = 50.0
     shared_phases: bool = True
 
     def __post_init__(self) -> None:
@@ -134,17 +152,17 @@ class FourierFeatures(Covariance):
             raise ValueError(f"features must be a whole number, at least 1, got {self.features!r}")
         if not 0 < self.length_scale < math.inf:
             raise ValueError(f"length_scale must be positive and finite, got {self.length_scale}")
-        _check_shrinkage(self.shrinkage)
+        _check_spreading(self.shrinkage, self.prior_samples)
 
     @classmethod
     def paper(cls) -> FourierFeatures:
         """The paper's covariance: shared phases, N = 10, ell = 1, every weight's own variance."""
-        return cls(length_scale=1.0, absolute=True, shrinkage=0.0)
+        return cls(length_scale=1.0, absolute=True, shrinkage=0.0, prior_samples=None)
 
     @classmethod
     def released(cls) -> FourierFeatures:
         """The released script's: a phase for every weight and feature."""
-        return cls(length_scale=1.0, absolute=True, shrinkage=0.0, shared_phases=False)
+        return cls(length_scale=1.0, absolute=True, shrinkage=0.0, prior_samples=None, shared_phases=False)
 
     def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
         N = self.features
@@ -155,7 +173,7 @@ class FourierFeatures(Covariance):
         noise = {}
         for name, weight in layer.weights.items():
             flat = weight.reshape(-1).to(torch.promote_types(weight.dtype, torch.float32))
-            std = _std(layer, name, self.shrinkage).reshape(-1)
+            std = _std(layer, name, self.shrinkage, self.prior_samples).reshape(-1)
             own = Stream(seed, member, f"{name}/phi")
             out = torch.zeros_like(std)
             for start in range(0, len(flat), CHUNK):
@@ -177,17 +195,19 @@ class Independent(Covariance):
 
     Args:
         shrinkage: share, 0 to 1, of each variance that is replaced by the layer's average.
+        prior_samples: as in `FourierFeatures`.
     """
 
     shrinkage: float = 0.0
+    prior_samples: float | None = None
 
     def __post_init__(self) -> None:
-        _check_shrinkage(self.shrinkage)
+        _check_spreading(self.shrinkage, self.prior_samples)
 
     def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
         noise = {}
         for name, weight in layer.weights.items():
-            std = _std(layer, name, self.shrinkage)
+            std = _std(layer, name, self.shrinkage, self.prior_samples)
             noise[name] = Stream(seed, member, name).normal(0, weight.numel()).view(weight.shape).to(std) * std
         return noise
 
@@ -228,15 +248,22 @@ class FullCovariance(Covariance):
         return noise
 
 
-def _check_shrinkage(shrinkage: float) -> None:
+def _check_spreading(shrinkage: float, prior_samples: float | None) -> None:
     if not 0 <= shrinkage <= 1:
         raise ValueError(f"shrinkage must be between 0 and 1, got {shrinkage}")
+    if prior_samples is not None and not 0 < prior_samples < math.inf:
+        raise ValueError(f"prior_samples must be positive and finite, or None for no information, got {prior_samples}")
 
 
-def _std(layer: Layer, name: str, shrinkage: float) -> Tensor:
+def _std(layer: Layer, name: str, shrinkage: float, prior_samples: float | None) -> Tensor:
+    """How far each weight of a parameter moves: the tracked deviation, shrunk, and more of it where data is silent."""
     # Clamped here and not in the filter's state: the paper's variances may pass below 0 and come back.
     variance = layer.variance[name].clamp_min(0)
-    return variance.mul(1 - shrinkage).add_(shrinkage * layer.mean_variance).sqrt_()
+    variance = variance.mul_(1 - shrinkage).add_(shrinkage * layer.mean_variance)
+    if prior_samples is not None and layer.information:
+        known = layer.information[name].to(variance) + prior_samples
+        variance.div_(known).mul_(layer.samples + prior_samples)
+    return variance.sqrt_()
 
 
 def covariance_from_options(name: str, options: dict[str, float]) -> Covariance:

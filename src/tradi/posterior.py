@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Iterable
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -13,7 +14,8 @@ from torch import nn
 
 from tradi.covariance import Covariance, Layer, by_layer, covariance_from_options
 from tradi.ensemble import Ensemble, State
-from tradi.scale import LogLikelihood, ScaleChoice, choose_scale, log_likelihood
+from tradi.information import information
+from tradi.scale import LogLikelihood, ScaleChoice, check_search, choose_scale, log_likelihood
 from tradi.storage import Packed, fill, model_tensors, read, write
 from tradi.weights import copied
 
@@ -121,7 +123,8 @@ class Posterior:
     ) -> Posterior:
         """A posterior with the largest noise scale that validation data does not speak against.
 
-        That is the largest scale whose validation NLL exceeds the best one found by at most `tolerance`.
+        That is the largest scale whose validation NLL exceeds the best one found by at most `tolerance`. Before, the
+        covariance is told how much the same data says about each weight, if it asks for that (see its `prior_samples`).
         `posterior.choice` says what was chosen, and what it cost. Never pass test data.
 
         Args:
@@ -134,8 +137,15 @@ class Posterior:
             log_prob: per-sample log-likelihood of targets under one member's output; the default takes integer
                 targets for classes (negative ones are left out) and a (mean, variance) pair for regression.
         """
-        choice = choose_scale(self, validation, refresh, members, tolerance, seed, log_prob)
-        return self.rescaled(choice.scale, choice)
+        check_search(self, validation, refresh, members, tolerance)
+        posterior = self if self.covariance.prior_samples is None else self._informed(validation, log_prob)
+        choice = choose_scale(posterior, validation, refresh, members, tolerance, seed, log_prob)
+        return posterior.rescaled(choice.scale, choice)
+
+    def _informed(self, data: Iterable[Any], log_prob: LogLikelihood) -> Posterior:
+        found = information(self.model, self._layers, data, log_prob)
+        layers = [replace(layer, information=known) for layer, known in zip(self._layers, found, strict=True)]
+        return Posterior(self.model, layers, self.covariance, self.scale)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write tensors and JSON metadata to a safetensors file."""
@@ -150,6 +160,7 @@ class Posterior:
             "variance": self.variance,
             "covariance": {str(i): matrix for i, matrix in enumerate(joint.values())},
             "deviations": {name: value for layer in self._layers for name, value in layer.deviations.items()},
+            "information": {name: value for layer in self._layers for name, value in layer.information.items()},
         }
         about = {
             "covariance": type(self.covariance).__name__,
@@ -167,7 +178,8 @@ class Posterior:
         fill(model, tensors["model"])
         joint = {tuple(names): tensors["covariance"][str(i)] for i, names in enumerate(about["joint"])}
         final = {name: parameter.detach() for name, parameter in model.named_parameters()}
-        layers = by_layer(final, tensors["mean"], tensors["variance"], joint, tensors["deviations"])
+        more = tensors["deviations"], tensors["information"]
+        layers = by_layer(final, tensors["mean"], tensors["variance"], joint, *more)
         covariance = covariance_from_options(about["covariance"], about["options"])
         choice = None if about["choice"] is None else ScaleChoice.unpacked(about["choice"])
         return Posterior(model, layers, covariance, about["scale"], choice)

@@ -109,16 +109,10 @@ def _of_classes(logits: Tensor, labels: Tensor) -> Tensor:
     return found.masked_fill(labels < 0, math.nan)
 
 
-def choose_scale(
-    posterior: Posterior,
-    validation: Iterable[Any],
-    refresh: Iterable[Any] | None,
-    members: int,
-    tolerance: float,
-    seed: int,
-    log_prob: LogLikelihood,
-) -> ScaleChoice:
-    """See `Posterior.choose_scale`."""
+def check_search(
+    posterior: Posterior, validation: Iterable[Any], refresh: Iterable[Any] | None, members: int, tolerance: float
+) -> None:
+    """Raise for what no search can work with."""
     if members < 1:
         raise ValueError(f"members must be at least 1, got {members}")
     if not 0 <= tolerance < math.inf:
@@ -130,6 +124,18 @@ def choose_scale(
         check_reiterable(refresh, "refresh")
     if refresh is None and running_layers(posterior.model):
         raise ValueError("the network has BatchNorm: pass refresh=, training data to recompute its statistics on")
+
+
+def choose_scale(
+    posterior: Posterior,
+    validation: Iterable[Any],
+    refresh: Iterable[Any] | None,
+    members: int,
+    tolerance: float,
+    seed: int,
+    log_prob: LogLikelihood,
+) -> ScaleChoice:
+    """See `Posterior.choose_scale`."""
     started = time.perf_counter()
     judge = _Judge(posterior, validation, refresh, members, seed, log_prob)
     nll = search(judge, tolerance)
@@ -171,7 +177,7 @@ class _Judge:
         totals: dict[int, Tensor] = {}
         for i in track(range(size), f"judging scale {scale:g}", size):
             for batch, pair in enumerate(ensemble.outputs(i, self.validation, self._order)):
-                value = _per_value(self.log_prob, *pair)
+                value = per_value(self.log_prob, *pair)
                 totals[batch] = torch.logaddexp(totals[batch], value) if i else value
         samples = torch.cat([total.reshape(len(total), -1).nanmean(1) for total in totals.values()])
         nll = math.log(size) - samples.nanmean().item()
@@ -219,7 +225,8 @@ def _middle(losses: dict[float, float], scale: float, direction: int) -> float |
     return math.sqrt(scale * tried[other]) if scale > 0 and 0 < other < len(tried) else None
 
 
-def _per_value(log_prob: LogLikelihood, output: Any, target: Any) -> Tensor:
+def per_value(log_prob: LogLikelihood, output: Any, target: Any) -> Tensor:
+    """Log-likelihoods of a batch, one or more a sample."""
     if target is None:
         raise ValueError("validation must give (inputs, target) batches, got inputs alone")
     values = log_prob(output, target)
