@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 STATE_NOISE = {"mean": 1e-4, "variance": 5e-5}
 OBSERVATION_NOISE = 10.0
-MEMORY = 3.0  # g of the default: the weight of step t in the average is t^g - (t-1)^g
+MEMORY = 10.0
 
 
 @dataclass

@@ -17,7 +17,7 @@ from tradi.kalman import RESOLUTION, State
 NOTHING = torch.empty(0)
 
 
-def shares(steps: int, g: float = 3.0) -> Tensor:
+def shares(steps: int, g: float = 10.0) -> Tensor:
     """What step t counts in the estimate: t^g - (t-1)^g, of a sum of 1."""
     edges = (torch.arange(steps + 1, dtype=torch.float64) / steps) ** g
     return edges.diff()
@@ -39,7 +39,7 @@ def follow(path: Tensor, kalman: tradi.Kalman, dtype: torch.dtype = torch.float3
     return state
 
 
-def standard_error(steps: int, g: float = 3.0) -> float:
+def standard_error(steps: int, g: float = 10.0) -> float:
     """Of the mean of independent observations of unit variance: the root of the sum of squared shares.
 
     The sum is g^2 / (2g - 1) / steps. Past RESOLUTION steps a look at t stands for t / RESOLUTION steps at most,
@@ -134,8 +134,8 @@ def test_float32_follows_a_small_move_after_millions_of_steps(start: int) -> Non
     while (following := next(t for t in range(state.step + 1, end + 2) if kalman.observes(t) or t > end)) <= end:
         state.step = following - 1  # jump over the steps at which nothing happens
         state.update(kalman, moved, moved, 0.0)
-    left = (start / state.observed) ** 3
-    # A gain of 3 / t would add 3e-8 of 1, which rounds to nothing: the mean would stay at 1 for ever.
+    left = (start / state.observed) ** 10
+    # A gain of 10 / t would add 1e-7 of 1 or less, which rounds to nothing: the mean would stay at 1 for ever.
     torch.testing.assert_close(state.mean, torch.full((4,), 1.01 - 0.01 * left), rtol=0, atol=0.01 * 0.01)
     expected = 0.01**2 * left * (1 - left)  # two values, seen with shares left and 1 - left
     torch.testing.assert_close(state.second, torch.full((4,), expected), rtol=0.02, atol=0)

@@ -18,7 +18,7 @@ def sgd(model: nn.Module, lr: float = 0.1) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr)
 
 
-def trajectory_moments(seen: list[Tensor], g: float = 3.0) -> tuple[Tensor, Tensor]:
+def trajectory_moments(seen: list[Tensor], g: float = 10.0) -> tuple[Tensor, Tensor]:
     """Mean and variance of a trajectory with weights t^g - (t-1)^g, straight from their definition."""
     values = torch.stack(seen).double()
     t = torch.arange(1, len(seen) + 1, dtype=torch.float64)

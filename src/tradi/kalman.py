@@ -45,7 +45,7 @@ class FadingMemory:
     plain average of the whole run.
     """
 
-    g: float = 3.0
+    g: float = 10.0
 
     def __post_init__(self) -> None:
         if not 1 <= self.g < math.inf:
