@@ -46,9 +46,13 @@ def _classification(ensemble: Ensemble, data: Data) -> tuple[Numbers, Curves]:
         numbers[f"{kind}/joint_ece"] = metrics.joint_ece(inside.confidence, correct, outside.confidence)
         everything = metrics.with_ood(inside.confidence, correct, outside.confidence)
         confidence = torch.cat([inside.confidence, outside.confidence])
+        predicted = torch.cat([inside.labels, outside.labels])
         curves |= {
             f"{kind}/accuracy_confidence": _fields(metrics.accuracy_confidence(*everything)),
             f"{kind}/calibration": _fields(metrics.calibration_curve(*everything)),
+            f"{kind}/ap_calibration": _fields(
+                metrics.ap_calibration(everything[0], predicted, everything[1], inside.probs.shape[1])
+            ),
             f"{kind}/confidence_histogram": _fields(metrics.confidence_histogram(confidence, is_ood)),
         }
     return numbers | _on_validation(ensemble, data), curves

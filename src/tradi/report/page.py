@@ -79,6 +79,8 @@ def _draw(kind: str, curves: dict[str, dict[str, Any]]) -> Figure:
         return figures.accuracy_confidence({m: metrics.AccuracyConfidence(**_tensors(c)) for m, c in curves.items()})
     if kind == "calibration":
         return figures.calibration({m: metrics.Calibration(**_tensors(c)) for m, c in curves.items()})
+    if kind == "ap_calibration":
+        return figures.ap_calibration({m: metrics.APCalibration(**_tensors(c)) for m, c in curves.items()})
     return figures.confidence_histogram({m: metrics.ConfidenceHistogram(**_tensors(c)) for m, c in curves.items()})
 
 

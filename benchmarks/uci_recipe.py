@@ -1,0 +1,70 @@
+"""Which recipe for which UCI set? Judged on a part of the training data that nothing else sees; test rows are not read.
+
+Every published training part is cut in three: one to train on, one to stop and to choose the scale on (as in the
+benchmark), and one to judge the recipe by. One JSON line a recipe, set and split goes to the output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import joblib
+import torch
+
+from tradi.bench.measure import measure
+from tradi.bench.methods import Single, Tradi
+from tradi.bench.problem import Data
+from tradi.bench.recipe import Recipe
+from tradi.bench.training import train
+from tradi.bench.uci import UCI
+
+
+def judged(data: Data, split: int) -> Data:
+    """The same without the test rows: a ninth of the training rows take their place."""
+    x, y = data.train
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(1000 + split))
+    held, kept = order[: len(x) // 9], order[len(x) // 9 :]
+    return replace(data, train=(x[kept], y[kept]), test=(x[held], y[held]))
+
+
+def one(name: str, split: int, recipe: Recipe, root: Path) -> str:
+    """Train by a recipe, and judge the network and TRADI."""
+    torch.set_num_threads(1)
+    variant = {variant.name: variant for variant in UCI.variants}[name]
+    data = judged(variant.load(root, split, 0), split)
+    torch.manual_seed(split)
+    run = train(variant.model(data, None), data, recipe, Tradi().attach())
+    line = {"set": name, "split": split, "recipe": repr(recipe), "seconds": run.seconds}
+    for label, method in (("single", Single()), ("tradi", Tradi())):
+        numbers, _ = measure(method.ensemble([run], data, 0)[0], data)
+        line |= {f"{label}/{metric}": numbers[metric] for metric in ("rmse", "nll")}
+    return json.dumps(line)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--sets", nargs="+", default=[variant.name for variant in UCI.variants])
+    parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--decays", type=float, nargs="+", default=[0, 1e-3, 3e-3, 1e-2, 3e-2])
+    parser.add_argument("--epochs", type=int, nargs="+", default=[150])
+    parser.add_argument("--rates", type=float, nargs="+", default=[1e-2])
+    parser.add_argument("--falls", type=float, nargs="+", default=[0.1], help="of the rate, to the second stage")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    base = {variant.name: variant.recipe for variant in UCI.variants}
+    tasks = [
+        (name, split, replace(base[name], lr=rate, weight_decay=decay, stages=replace(base[name].stages, mse_epochs=n, nll_rate=fall)), args.data)
+        for name in args.sets for n in args.epochs for rate in args.rates for fall in args.falls for decay in args.decays for split in range(args.splits)
+    ]
+    with args.out.open("a") as out:
+        for line in joblib.Parallel(args.jobs, return_as="generator_unordered")(joblib.delayed(one)(*task) for task in tasks):
+            print(line, file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main()
