@@ -14,31 +14,51 @@ from tests.training import problem, same
 from tradi.scale import LARGEST, largest_accepted, log_likelihood, search
 
 
+def one(loss: float) -> Tensor:
+    """The losses of a single sample, which have no spread."""
+    return torch.tensor([loss], dtype=torch.float64)
+
+
 @pytest.mark.parametrize("best", [0.05, 0.3, 1.0, 7.0, 60.0])
 @pytest.mark.parametrize("tolerance", [0.01, 0.1, 0.5])
 def test_search_finds_the_largest_scale_within_the_tolerance(best: float, tolerance: float) -> None:
-    losses = search(lambda scale: (scale / best - 1) ** 2, tolerance)
+    losses = search(lambda scale: one((scale / best - 1) ** 2), tolerance)
     ideal = best * (1 + math.sqrt(tolerance))
     # Within the last halving, a factor 4^(1/8); the best seen may lie above the true one, by (4^(1/16) - 1)^2 < 0.01.
     assert ideal / 4**0.125 <= largest_accepted(losses, tolerance) <= best * (1 + math.sqrt(tolerance + 0.01))
 
 
 def test_no_tolerance_takes_the_best_scale_seen() -> None:
-    losses = search(lambda scale: (scale - 3) ** 2, 0.0)
-    assert largest_accepted(losses, 0.0) == min(losses, key=lambda scale: losses[scale]) == pytest.approx(3, rel=0.1)
+    losses = search(lambda scale: one((scale - 3) ** 2), 0.0)
+    assert (
+        largest_accepted(losses, 0.0)
+        == min(losses, key=lambda scale: losses[scale].item())
+        == pytest.approx(3, rel=0.1)
+    )
 
 
 def test_noise_that_only_hurts_is_turned_off() -> None:
-    assert largest_accepted(search(lambda scale: float(scale > 0), 0.5), 0.5) == 0.0
+    assert largest_accepted(search(lambda scale: one(scale > 0), 0.5), 0.5) == 0.0
 
 
 def test_noise_that_never_hurts_stops_at_a_limit() -> None:
-    assert largest_accepted(search(lambda scale: 1.0, 0.1), 0.1) == LARGEST
+    assert largest_accepted(search(lambda scale: one(1.0), 0.1), 0.1) == LARGEST
 
 
 def test_a_scale_with_an_infinite_loss_is_never_chosen() -> None:
-    losses = search(lambda scale: math.inf if scale > 2 else 1 - 0.1 * scale, 0.01)
+    losses = search(lambda scale: one(math.inf if scale > 2 else 1 - 0.1 * scale), 0.01)
     assert 1.7 <= largest_accepted(losses, 0.01) <= 2.0
+
+
+def test_an_excess_counts_with_its_standard_error_and_void_samples_do_not() -> None:
+    base = torch.zeros(102, dtype=torch.float64)
+    base[100:] = math.nan
+    excess = torch.tensor([0.09, -0.07] * 51, dtype=torch.float64)  # mean 0.01, standard error 0.08 / 10
+    losses = {0.0: base, 1.0: base + excess}
+    assert largest_accepted(losses, 0.0179) == 0.0
+    assert largest_accepted(losses, 0.0181) == 1.0
+    many = {0.0: base.repeat(10), 1.0: (base + excess).repeat(10)}
+    assert largest_accepted(many, 0.0126) == 1.0  # ten times the samples: a standard error of 0.00253
 
 
 def test_the_choice_says_what_it_chose_and_what_it_cost_and_changes_nothing_else() -> None:

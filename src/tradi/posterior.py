@@ -123,8 +123,9 @@ class Posterior:
     ) -> Posterior:
         """A posterior with the largest noise scale that validation data does not speak against.
 
-        That is the largest scale whose validation NLL exceeds the best one found by at most `tolerance`. Before, the
-        covariance is told how much the same data says about each weight, if it asks for that (see its `prior_samples`).
+        That is the largest scale whose validation NLL exceeds the best one found by at most `tolerance`, the standard
+        error of that excess included: few samples cannot show that noise is harmless. Before the search the covariance
+        is told how much the same data says about each weight, if it asks for that (see its `prior_samples`).
         `posterior.choice` says what was chosen, and what it cost. Never pass test data.
 
         Args:

@@ -34,7 +34,7 @@ class ScaleChoice:
     Args:
         scale: the chosen one.
         nll: mean validation NLL of every scale tried; 0 is the mean network alone.
-        tolerance: accepted excess over the best NLL, in nats a sample.
+        tolerance: excess over the best NLL, in nats a sample, that validation data had to rule out.
         members: networks that each scale was judged by.
         passes: passes over the validation data (each with one over the refresh data, where there is any).
         seconds: wall-clock time of the search.
@@ -138,13 +138,14 @@ def choose_scale(
     """See `Posterior.choose_scale`."""
     started = time.perf_counter()
     judge = _Judge(posterior, validation, refresh, members, seed, log_prob)
-    nll = search(judge, tolerance)
+    losses = search(judge, tolerance)
+    nll = {scale: _mean(loss) for scale, loss in losses.items()}
     if min(nll.values()) == math.inf:
         raise ValueError(
             "validation NLL is not finite at any scale: look for NaN in the validation inputs and targets, and in what "
             "the network makes of them"
         )
-    scale = largest_accepted(nll, tolerance)
+    scale = largest_accepted(losses, tolerance)
     if scale == LARGEST:
         warnings.warn(f"no noise up to {scale:g} times the tracked hurts: was hardly anything tracked?", stacklevel=3)
     if scale == 0 < tolerance:
@@ -154,7 +155,7 @@ def choose_scale(
 
 @dataclass
 class _Judge:
-    """Validation NLL of a scale: called with one, and counting the passes over the data."""
+    """Validation NLL of every sample: called with a scale, and counting the passes over the data."""
 
     posterior: Posterior
     validation: Iterable[Any]
@@ -167,7 +168,7 @@ class _Judge:
     def __post_init__(self) -> None:
         self._order = SameOrder("validation")
 
-    def __call__(self, scale: float) -> float:
+    def __call__(self, scale: float) -> Tensor:
         size = self.members if scale else 1
         self.passes += size
         ensemble = self.posterior.rescaled(scale).sample(size, self.seed)
@@ -180,15 +181,14 @@ class _Judge:
                 value = per_value(self.log_prob, *pair)
                 totals[batch] = torch.logaddexp(totals[batch], value) if i else value
         samples = torch.cat([total.reshape(len(total), -1).nanmean(1) for total in totals.values()])
-        nll = math.log(size) - samples.nanmean().item()
-        return nll if math.isfinite(nll) else math.inf
+        return math.log(size) - samples.double().cpu()
 
 
-def search(evaluate: Callable[[float], float], tolerance: float) -> dict[float, float]:
+def search(evaluate: Callable[[float], Tensor], tolerance: float) -> dict[float, Tensor]:
     """Losses of the scales that pin down the largest accepted one: coarse steps to bracket it, then halvings.
 
     Args:
-        evaluate: loss at a scale.
+        evaluate: losses of the samples at a scale.
         tolerance: as in `largest_accepted`.
     """
     losses = {0.0: evaluate(0.0), 1.0: evaluate(1.0)}
@@ -208,17 +208,34 @@ def search(evaluate: Callable[[float], float], tolerance: float) -> dict[float, 
     return losses
 
 
-def largest_accepted(losses: dict[float, float], tolerance: float) -> float:
-    """The largest scale whose loss exceeds the best one by at most `tolerance`."""
-    limit = min(losses.values()) + tolerance
-    return max(scale for scale, loss in losses.items() if loss <= limit)
+def largest_accepted(losses: dict[float, Tensor], tolerance: float) -> float:
+    r"""The largest scale that costs at most `tolerance` more than the best one, give or take no standard error.
+
+    $$ \bar d + s_d / \sqrt n \le \text{tolerance}, \quad d_i = l_i - l_i^{\text{best}} $$
+
+    Few samples cannot show that noise is harmless: then the answer stays near the best scale.
+    """
+    best = _best(losses)
+
+    def price(scale: float) -> float:
+        excess = losses[scale] - losses[best]
+        excess = excess[~excess.isnan()]  # samples without a target
+        mean = _mean(excess)
+        return mean if mean == math.inf else mean + excess.std(correction=0).item() / math.sqrt(len(excess))
+
+    return max(scale for scale in losses if scale == best or price(scale) <= tolerance)
 
 
-def _best(losses: dict[float, float]) -> float:
-    return min(losses, key=lambda scale: losses[scale])
+def _best(losses: dict[float, Tensor]) -> float:
+    return min(losses, key=lambda scale: _mean(losses[scale]))
 
 
-def _middle(losses: dict[float, float], scale: float, direction: int) -> float | None:
+def _mean(losses: Tensor) -> float:
+    mean = losses.nanmean().item()
+    return mean if math.isfinite(mean) else math.inf
+
+
+def _middle(losses: dict[float, Tensor], scale: float, direction: int) -> float | None:
     """Geometric middle of a scale and its neighbour among those tried, if neither is 0 nor missing."""
     tried = sorted(losses)
     other = tried.index(scale) + direction
