@@ -49,20 +49,19 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sets", nargs="+", default=[variant.name for variant in UCI.variants])
     parser.add_argument("--splits", type=int, default=5)
-    parser.add_argument("--decays", type=float, nargs="+", default=[0, 1e-3, 3e-3, 1e-2, 3e-2])
-    parser.add_argument("--epochs", type=int, nargs="+", default=[150])
-    parser.add_argument("--rates", type=float, nargs="+", default=[1e-2])
-    parser.add_argument("--falls", type=float, nargs="+", default=[0.1], help="of the rate, to the second stage")
+    parser.add_argument("--decays", type=float, nargs="+", default=[0, 1e-4, 1e-3, 3e-3, 1e-2])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    base = {variant.name: variant.recipe for variant in UCI.variants}
     tasks = [
-        (name, split, replace(base[name], lr=rate, weight_decay=decay, stages=replace(base[name].stages, mse_epochs=n, nll_rate=fall)), args.data)
-        for name in args.sets for n in args.epochs for rate in args.rates for fall in args.falls for decay in args.decays for split in range(args.splits)
+        joblib.delayed(one)(variant.name, split, replace(variant.recipe, weight_decay=decay), args.data)
+        for variant in UCI.variants
+        if variant.name in args.sets
+        for decay in args.decays
+        for split in range(args.splits)
     ]
     with args.out.open("a") as out:
-        for line in joblib.Parallel(args.jobs, return_as="generator_unordered")(joblib.delayed(one)(*task) for task in tasks):
+        for line in joblib.Parallel(args.jobs, return_as="generator_unordered")(tasks):
             print(line, file=out, flush=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tradi.bench.methods import Deep, Method, Single, Tradi, Untracked
+from tradi.bench.methods import Method, Single, Tradi, Untracked
 from tradi.bench.mnist import MNIST_OOD
 from tradi.bench.spec import Benchmark
 from tradi.bench.uci import UCI
@@ -20,7 +20,6 @@ def _memory(g: float) -> Kalman:
 
 METHODS: dict[str, Method] = {
     "Single network": Single(),
-    "Deep Ensemble of 5": Deep(),
     "TRADI": DEFAULT,
     "control: no tracking": Untracked(),
     "control: no tracking, no information": Untracked(covariance=FourierFeatures(prior_samples=None)),
@@ -48,10 +47,12 @@ METHODS: dict[str, Method] = {
     "members: 100": replace(DEFAULT, members=100),
 }
 
+SETS = [replace(variant, splits=5) for variant in UCI.variants if variant.name in ("concrete", "wine-quality-red")]
+
 ABLATION = Benchmark(
     "ablation",
     "What each ingredient of TRADI brings",
-    (*MNIST_OOD.variants, *(variant for variant in UCI.variants if variant.name in ("concrete", "wine-quality-red"))),
+    (*MNIST_OOD.variants, *SETS),
     METHODS,
     seeds=(0, 1, 2),
 )

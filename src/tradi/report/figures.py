@@ -114,6 +114,28 @@ def regression_band(bands: Mapping[str, RegressionBand], truth: Tensor, train_x:
     return figure
 
 
+def ablation(panels: Mapping[str, Mapping[str, Mapping[str, float]]], default: str) -> Figure:
+    """One row a setting, one panel a problem, one kind of dot a measure; a line marks the default.
+
+    Args:
+        panels: problem, measure, setting: the value.
+        default: the setting that the others are compared with.
+    """
+    settings = list(dict.fromkeys(s for series in panels.values() for values in series.values() for s in values))
+    figure, grid = _panels(len(panels), height=1 + 0.22 * len(settings), row=len(panels))
+    for axes, (problem, series) in zip(grid, panels.items(), strict=True):
+        for (measure, values), colour, marker in zip(series.items(), PALETTE, MARKERS, strict=False):
+            rows = [settings.index(setting) for setting in values]
+            axes.plot(list(values.values()), rows, marker, color=colour, label=measure, alpha=0.85)
+            if default in values:
+                axes.axvline(values[default], color=colour, linewidth=0.8, linestyle=":")
+        axes.set_title(problem)
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, -0.16), frameon=False, fontsize="small")
+    grid[0].set_yticks(range(len(settings)), settings)
+    grid[0].invert_yaxis()
+    return figure
+
+
 def styles(names: Iterable[str]) -> list[dict[str, Any]]:
     """Colour, marker and dashes of each method; when colours run out, the other two still differ."""
     keys = [_known(name) for name in names]
@@ -172,11 +194,11 @@ def _overlay(methods: Mapping[str, object]) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _panels(count: int, width: float = 3.4, height: float = 3.2) -> tuple[Figure, list[Axes]]:
-    """Panels of one size and one y axis, four a row at most, the rows as even as can be."""
+def _panels(count: int, width: float = 3.4, height: float = 3.2, row: int = 4) -> tuple[Figure, list[Axes]]:
+    """Panels of one size and one y axis, so many a row at most, the rows as even as can be."""
     if count == 0:
         raise ValueError("there is nothing to draw: give at least one method")
-    rows = ceil(count / 4)
+    rows = ceil(count / row)
     columns = ceil(count / rows)
     module = require("matplotlib.figure", "figures")
     figure: Figure = module.Figure(figsize=(width * columns, height * rows), layout="constrained", dpi=150)

@@ -13,7 +13,7 @@ import torch
 from tradi import metrics
 from tradi.bench.results import Result, read_results
 from tradi.report import figures
-from tradi.report.tables import in_order, tables
+from tradi.report.tables import by_problem, in_order, tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,9 +54,13 @@ def write_report(folder: Path, out: Path) -> list[Path]:
 
 
 def draw(results: Sequence[Result]) -> dict[str, Figure]:
-    """All figures of the first seed and split of each problem, by file name."""
+    """The figure of the ablation, and the curves of the first seed and split of other problems, by file name."""
     drawn = {}
-    for benchmark, variant in dict.fromkeys((r.key.benchmark, r.key.variant) for r in results):
+    settings = [r for r in results if r.key.benchmark == "ablation"]
+    if settings:
+        drawn["ablation"] = figures.ablation(by_problem(in_order(settings)), "TRADI")
+    others = [r for r in results if r.key.benchmark != "ablation"]
+    for benchmark, variant in dict.fromkeys((r.key.benchmark, r.key.variant) for r in others):
         own = in_order([r for r in results if (r.key.benchmark, r.key.variant) == (benchmark, variant)])
         first = min((r.key.seed, r.key.split) for r in own)
         shown = {r.key.method: r.curves for r in own if (r.key.seed, r.key.split) == first}

@@ -160,6 +160,20 @@ def by_variant(results: Sequence[Result], column: Column, kind: str) -> Table:
     return Table(f"UCI: {column.title}", header, rows, note, frozenset(best))
 
 
+def by_problem(results: Sequence[Result]) -> dict[str, dict[str, dict[str, float]]]:
+    """Problem, measure, method: the mean over seeds and splits, of the measures that a picture has room for."""
+    shown = (OOD[2], OOD[6], REGRESSION[1])
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for variant in dict.fromkeys(result.key.variant for result in results):
+        own = [result for result in results if result.key.variant == variant]
+        columns = shown[:2] if shown[0].metric in own[0].metrics else shown[2:]
+        for column in columns:
+            each = {m: _values(own, m, column) for m in dict.fromkeys(result.key.method for result in own)}
+            means = {method: statistics.fmean(values) for method, values in each.items() if values}
+            found.setdefault(variant, {})[column.title] = means
+    return found
+
+
 def _values(results: Sequence[Result], method: str, column: Column) -> list[float]:
     own = (result for result in results if result.key.method == method)
     return [column.factor * result.metrics[column.metric] for result in own if column.metric in result.metrics]
