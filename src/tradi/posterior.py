@@ -117,7 +117,7 @@ class Posterior:
         *,
         refresh: Iterable[Any] | None = None,
         members: int = 10,
-        tolerance: float = 0.005,
+        tolerance: float = 0.002,
         seed: int = 0,
         log_prob: LogLikelihood = log_likelihood,
     ) -> Posterior:
@@ -132,8 +132,8 @@ class Posterior:
             validation: (inputs, target) batches that were not trained on.
             refresh: training data for BatchNorm statistics; needed where the network has BatchNorm.
             members: networks a scale is judged by.
-            tolerance: how much worse than the best NLL is accepted, in nats a sample: 0.005 lowers the likelihood of
-                an average sample by half a per cent, and 0 takes the best scale.
+            tolerance: how much worse than the best NLL is accepted, in nats a sample: 0.002 lowers the likelihood of
+                an average sample by a fifth of a per cent, and 0 takes the best scale.
             seed: of the members.
             log_prob: per-sample log-likelihood of targets under one member's output; the default takes integer
                 targets for classes (negative ones are left out) and a (mean, variance) pair for regression.

@@ -39,7 +39,7 @@ METHODS: dict[str, Method] = {
     "kernel: ell = 1": replace(DEFAULT, covariance=FourierFeatures(length_scale=1.0, absolute=True)),
     "scale: 1": replace(DEFAULT, tolerance=None),
     "scale: best NLL": replace(DEFAULT, tolerance=0.0),
-    "scale: within 0.002": replace(DEFAULT, tolerance=0.002),
+    "scale: within 0.005": replace(DEFAULT, tolerance=0.005),
     "scale: within 0.01": replace(DEFAULT, tolerance=0.01),
     "features: 1": replace(DEFAULT, covariance=FourierFeatures(features=1)),
     "features: 100": replace(DEFAULT, covariance=FourierFeatures(features=100)),

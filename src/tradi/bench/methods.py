@@ -146,7 +146,7 @@ class Tradi(Single):
 
     kalman: Kalman = field(default_factory=Kalman)
     covariance: Covariance = field(default_factory=FourierFeatures)
-    tolerance: float | None = 0.005
+    tolerance: float | None = 0.002
     members: int = 20
     searched: int = 20
 
