@@ -74,6 +74,21 @@ def test_the_variance_head_is_added_after_the_first_stage() -> None:
     assert seen == [True] * 3 * 8 + [False] * 2 * 8
 
 
+def test_the_variance_head_starts_at_the_error_on_validation_data_and_the_rate_falls_to_the_second_stages() -> None:
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), 1e-2)
+    rates: list[float] = []
+    optimizer.register_step_post_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
+    started: list[float] = []
+    begin = net.start_variance
+    net.start_variance = lambda value: (started.append(value), begin(value))[1]  # type: ignore[method-assign, func-returns-value]
+    validation = [(x, y + 5) for x, y in noisy_line(seed=1)]
+    TwoStage(mse_epochs=4, nll_epochs=1, nll_rate=0.1).fit(net, optimizer, noisy_line(), validation)
+    assert started[0] > 10  # far off there, and not on training data
+    falling = [1e-2 * (0.1 + 0.9 * (1 + math.cos(math.pi * epoch / 4)) / 2) for epoch in range(4)]
+    assert rates[::8] == pytest.approx([*falling, 1e-3])
+
+
 def test_second_stage_ends_when_validation_nll_no_longer_falls() -> None:
     net = model()
     optimizer = torch.optim.Adam(net.parameters(), 3e-2)

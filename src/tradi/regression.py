@@ -106,7 +106,8 @@ class TwoStage:
             done = (1 - math.cos(math.pi * epoch / self.mse_epochs)) / 2
             with _rates(optimizer, 1 + done * (self.nll_rate - 1)):
                 _epoch(model, optimizer, loader, squared_error)
-        model.start_variance(evaluate(model, loader, squared_error))
+        # Where there is validation data, by the error on it: that on training data is too small.
+        model.start_variance(evaluate(model, loader if validation is None else validation, squared_error))
         with _rates(optimizer, self.nll_rate):
             best, waited, done = math.inf, 0, 0
             for _ in track(range(self.nll_epochs), "fitting the variance", self.nll_epochs):
