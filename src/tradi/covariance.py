@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tradi.randomness import Stream
+from tradi.waves import Table, Wave
 
-CHUNK = 1 << 15  # weights whose features are added up at once: a chunk stays in cache meanwhile
+CHUNK = 1 << 15  # weights worked on at once: a chunk stays in cache, and torch leaves it to the calling thread
+DENSE = 8  # weights for every entry of a table, at the least: filling in an entry takes as long as 5 weights' cosines
 
 
 @dataclass
@@ -40,15 +41,21 @@ class Layer:
     def spread(self) -> float:
         """Standard deviation of the layer's final weights: the unit of a relative length-scale."""
         size = sum(w.numel() for w in self.weights.values())
-        centre = sum(w.double().sum().item() for w in self.weights.values()) / size
-        square = sum((w.double() - centre).square().sum().item() for w in self.weights.values()) / size
+        chunks = [chunk for w in self.weights.values() for chunk in w.reshape(-1).split(CHUNK)]
+        centre = sum(chunk.sum(dtype=torch.float64).item() for chunk in chunks) / size
+        square = sum((chunk.double() - centre).square_().sum().item() for chunk in chunks) / size
         return math.sqrt(square)
+
+    @cached_property
+    def extent(self) -> tuple[float, float]:
+        """The smallest and the largest of the layer's final weights."""
+        ends = [w.aminmax() for w in self.weights.values()]
+        return min(end.min.item() for end in ends), max(end.max.item() for end in ends)
 
     @cached_property
     def unit(self) -> float:
         """The spread, but not less than what float32 can tell apart at the size of the weights."""
-        largest = max(w.abs().max().item() for w in self.weights.values())
-        return max(self.spread, 1e-6 * largest, 1e-30)
+        return max(self.spread, 1e-6 * max(map(abs, self.extent)), 1e-30)
 
     @cached_property
     def mean_variance(self) -> float:
@@ -147,28 +154,32 @@ class FourierFeatures(Covariance):
         return cls(length_scale=1.0, absolute=True, shrinkage=0.0, shared_phases=False)
 
     def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
-        N = self.features
-        ell = self.length_scale if self.absolute else self.length_scale * layer.unit
-        theta = (Stream(seed, member, f"{layer.name}/theta").normal(0, N) / ell).tolist()
-        m = (Stream(seed, member, f"{layer.name}/m").normal(0, N) * math.sqrt(2 / N)).tolist()
-        shared: Any = (2 * math.pi * Stream(seed, member, f"{layer.name}/phi").uniform(0, N)).tolist()
+        wave = self._wave(layer, seed, member)
+        function: Wave | Table = wave
+        if self.shared_phases and _worth_a_table(wave, layer):
+            function = wave.table(*layer.extent, next(iter(layer.weights.values())).device)
         noise = {}
         for name, weight in layer.weights.items():
-            flat = weight.reshape(-1).to(torch.promote_types(weight.dtype, torch.float32))
-            std = _std(layer, name, self.shrinkage).reshape(-1)
+            flat, variance = weight.reshape(-1), layer.variance[name].reshape(-1)
             own = Stream(seed, member, f"{name}/phi")
-            out = torch.zeros_like(std)
+            out = torch.empty_like(variance)
             for start in range(0, len(flat), CHUNK):
-                values, total = flat[start : start + CHUNK], out[start : start + CHUNK]
-                phi = shared
+                chunk = slice(start, start + CHUNK)
+                values = flat[chunk].to(variance.dtype)
                 if not self.shared_phases:
-                    drawn = own.uniform(start * N, (start + len(values)) * N)
-                    phi = (2 * math.pi * drawn).view(-1, N).T.to(flat)
-                for j in range(N):  # feature by feature: weights x features are nowhere in memory
-                    total.add_(values.mul(theta[j]).add_(phi[j]).cos_(), alpha=m[j])
-                total.mul_(std[start : start + CHUNK])
+                    drawn = own.uniform(start * self.features, (start + len(values)) * self.features)
+                    function = replace(wave, phi=(2 * math.pi * drawn).view(-1, self.features).T.to(values))
+                torch.mul(function(values), _std(layer, variance[chunk], self.shrinkage), out=out[chunk])
             noise[name] = out.view(weight.shape)
         return noise
+
+    def _wave(self, layer: Layer, seed: int, member: int) -> Wave:
+        N = self.features
+        ell = self.length_scale if self.absolute else self.length_scale * layer.unit
+        theta = Stream(seed, member, f"{layer.name}/theta").normal(0, N) / ell
+        m = Stream(seed, member, f"{layer.name}/m").normal(0, N) * math.sqrt(2 / N)
+        phi = 2 * math.pi * Stream(seed, member, f"{layer.name}/phi").uniform(0, N)
+        return Wave(theta.tolist(), phi.tolist(), m.tolist())
 
 
 @dataclass(frozen=True)
@@ -187,7 +198,7 @@ class Independent(Covariance):
     def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
         noise = {}
         for name, weight in layer.weights.items():
-            std = _std(layer, name, self.shrinkage)
+            std = _std(layer, layer.variance[name], self.shrinkage)
             noise[name] = Stream(seed, member, name).normal(0, weight.numel()).view(weight.shape).to(std) * std
         return noise
 
@@ -228,15 +239,24 @@ class FullCovariance(Covariance):
         return noise
 
 
+def _worth_a_table(wave: Wave, layer: Layer) -> bool:
+    """Whether there are so many weights, all tracked in float32, that filling in a table first is faster."""
+    low, high = layer.extent
+    many = sum(w.numel() for w in layer.weights.values()) > DENSE * (high - low) / wave.spacing
+    single = all(variance.dtype == torch.float32 for variance in layer.variance.values())
+    return many and single and wave.spacing >= torch.finfo(torch.float32).tiny
+
+
 def _check_shrinkage(shrinkage: float) -> None:
     if not 0 <= shrinkage <= 1:
         raise ValueError(f"shrinkage must be between 0 and 1, got {shrinkage}")
 
 
-def _std(layer: Layer, name: str, shrinkage: float) -> Tensor:
+def _std(layer: Layer, variance: Tensor, shrinkage: float) -> Tensor:
+    if shrinkage == 1:
+        return variance.new_tensor(layer.mean_variance).sqrt_()
     # Clamped here and not in the filter's state: the paper's variances may pass below 0 and come back.
-    variance = layer.variance[name].clamp_min(0)
-    return variance.mul(1 - shrinkage).add_(shrinkage * layer.mean_variance).sqrt_()
+    return variance.clamp_min(0).mul_(1 - shrinkage).add_(shrinkage * layer.mean_variance).sqrt_()
 
 
 def covariance_from_options(name: str, options: dict[str, float]) -> Covariance:

@@ -1,0 +1,83 @@
+"""The random function of a layer, a sum of cosines: as it is written, and as a table where there are many weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+ROUNDING = 2.0**-24  # half a unit in the last place of a float32
+
+
+@dataclass(frozen=True)
+class Wave:
+    r"""A sum of cosines.
+
+    $$ f(\omega) = \sum_j m_j \cos(\theta_j \omega + \phi_j) $$
+
+    Args:
+        theta: frequencies.
+        phi: phases: numbers, or for each a tensor with one for every value.
+        m: amplitudes.
+    """
+
+    theta: Sequence[float]
+    phi: Sequence[float] | Tensor
+    m: Sequence[float]
+
+    def __call__(self, values: Tensor) -> Tensor:
+        total = torch.zeros_like(values)
+        for theta, phi, m in zip(self.theta, self.phi, self.m, strict=True):  # values x features are nowhere in memory
+            total.add_(values.mul(theta).add_(phi).cos_(), alpha=m)
+        return total
+
+    @property
+    def spacing(self) -> float:
+        r"""Distance h of a table's entries, a power of 2, at which the table is as exact as float32.
+
+        Within h / 2 of an entry the remainder of a Taylor polynomial of degree 2 is at most
+
+        $$ \frac{(h/2)^3}{6} \sum_j |m_j| |\theta_j|^3 \le 2^{-24} \sum_j |m_j| $$
+
+        and the right-hand side is what rounding each cosine once may cost.
+        """
+        third = sum(abs(m) * abs(theta) ** 3 for theta, m in zip(self.theta, self.m, strict=True))
+        largest = (48 * ROUNDING * sum(map(abs, self.m)) / max(third, 1e-300)) ** (1 / 3)
+        return 2.0 ** math.floor(math.log2(max(largest, 1e-300)))
+
+    def table(self, lowest: float, highest: float, device: torch.device) -> Table:
+        """A table to read off float32 values between `lowest` and `highest`."""
+        h = self.spacing
+        first, last = round(lowest / h), round(highest / h)
+        theta, phi, m = (torch.as_tensor(x, dtype=torch.float64) for x in (self.theta, self.phi, self.m))
+        angles = torch.arange(first, last + 1, dtype=torch.float64)[:, None] * h * theta + phi
+        cosines, theta = angles.cos(), theta * h
+        terms = cosines @ m, angles.sin() @ (-theta * m), cosines @ (-theta.square() * m / 2)
+        value, slope, curve = (term.float().to(device) for term in terms)
+        return Table(h, first, value, slope, curve)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A function on a grid: value, h f' and h^2 f'' / 2 at every entry (first + i) h.
+
+    With h a power of 2, the entry of a value and the distance from it are exact in float32: what is left is the
+    remainder that `Wave.spacing` bounds, and the rounding of the three terms.
+    """
+
+    h: float
+    first: int
+    value: Tensor
+    slope: Tensor
+    curve: Tensor
+
+    def __call__(self, values: Tensor) -> Tensor:
+        offset = values * (1 / self.h)
+        nearest = offset.round()
+        offset.sub_(nearest)
+        entry = nearest.sub_(self.first).int()
+        value, slope, curve = (t.index_select(0, entry) for t in (self.value, self.slope, self.curve))
+        return value.addcmul_(slope.addcmul_(curve, offset), offset)
