@@ -1,5 +1,9 @@
 """Networks of the paper's experiments."""
 
+from tradi.models.enet import ENet, enet
 from tradi.models.mlp import mlp
+from tradi.models.pspnet import PSPNet, pspnet
+from tradi.models.resnet import ResNet, load_backbone
+from tradi.models.wide_resnet import wide_resnet
 
-__all__ = ["mlp"]
+__all__ = ["ENet", "PSPNet", "ResNet", "enet", "load_backbone", "mlp", "pspnet", "wide_resnet"]

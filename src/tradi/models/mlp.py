@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from tradi.models.initialisation import he_initialised
+
 
 def mlp(
     inputs: int, hidden: Sequence[int], outputs: int | None = None, *, batchnorm: bool = False, dropout: float = 0.0
@@ -22,8 +24,4 @@ def mlp(
         layers += [nn.Dropout(dropout)] if dropout else []
         inputs = width
     layers += [nn.Linear(inputs, outputs)] if outputs else []
-    for layer in layers:
-        if isinstance(layer, nn.Linear):
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            nn.init.zeros_(layer.bias)
-    return nn.Sequential(*layers)
+    return he_initialised(nn.Sequential(*layers))
