@@ -14,7 +14,7 @@ from tradi.randomness import Stream
 from tradi.waves import Table, Wave
 
 CHUNK = 1 << 15  # weights worked on at once: a chunk stays in cache, and torch leaves it to the calling thread
-DENSE = 8  # weights for every entry of a table, at the least: filling in an entry takes as long as 5 weights' cosines
+DENSE = 2  # weights for every entry of a table, at the least: an entry takes longer to read than to make
 
 
 @dataclass
@@ -241,10 +241,11 @@ class FullCovariance(Covariance):
 
 def _worth_a_table(wave: Wave, layer: Layer) -> bool:
     """Whether there are so many weights, all tracked in float32, that filling in a table first is faster."""
+    size = sum(w.numel() for w in layer.weights.values())
+    if size < CHUNK or any(variance.dtype != torch.float32 for variance in layer.variance.values()):
+        return False
     low, high = layer.extent
-    many = sum(w.numel() for w in layer.weights.values()) > DENSE * (high - low) / wave.spacing
-    single = all(variance.dtype == torch.float32 for variance in layer.variance.values())
-    return many and single and wave.spacing >= torch.finfo(torch.float32).tiny
+    return size > DENSE * (high - low) / wave.spacing and wave.spacing >= torch.finfo(torch.float32).tiny
 
 
 def _check_shrinkage(shrinkage: float) -> None:

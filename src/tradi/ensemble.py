@@ -80,7 +80,9 @@ class Ensemble:
         The loader must give the same samples in the same order every time (shuffle=False).
         """
         check_reiterable(loader, "loader")
-        order = SameOrder("loader")
+        order = (
+            None if type(loader) in (list, tuple) else SameOrder("loader")
+        )  # these give the same again by themselves
         members = []
         for i in track(range(self._size), "predicting", self._size):
             members.append(combined(_join, [output for output, _ in self.outputs(i, loader, order)]))
@@ -98,7 +100,6 @@ class Ensemble:
         for members in self._groups():
             yield from self._walk(members, loader, order)
 
-    @torch.no_grad()
     def _walk(
         self, members: Sequence[int], loader: Iterable[Any], order: SameOrder | None
     ) -> Iterator[tuple[int, int, Any, Any]]:
@@ -110,7 +111,9 @@ class Ensemble:
                 order.check(number, (inputs, target))
             args, kwargs = arguments(inputs)
             for i, state in states:
-                yield i, number, self._run(state, args, kwargs), target
+                with torch.no_grad():
+                    output = self._run(state, args, kwargs)
+                yield i, number, output, target
             number += 1
         if order:
             order.end(number)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 ROUNDING = 2.0**-24  # half a unit in the last place of a float32
+ROW = 64  # entries of a table that share a cosine and a sine of every feature
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,15 @@ class Wave:
         h = self.spacing
         first, last = round(lowest / h), round(highest / h)
         theta, phi, m = (torch.as_tensor(x, dtype=torch.float64) for x in (self.theta, self.phi, self.m))
-        angles = torch.arange(first, last + 1, dtype=torch.float64)[:, None] * h * theta + phi
-        cosines, theta = angles.cos(), theta * h
-        terms = cosines @ m, angles.sin() @ (-theta * m), cosines @ (-theta.square() * m / 2)
-        value, slope, curve = (term.float().to(device) for term in terms)
+        turn = theta * h
+        # By cos(a + b) = cos a cos b - sin a sin b, with a the angle at every ROW-th entry, a table is a small product.
+        a = torch.arange(first, last + 1, ROW, dtype=torch.float64)[:, None] * turn + phi
+        b = torch.arange(ROW, dtype=torch.float64)[:, None] * turn
+        within = torch.cat([b.cos(), b.sin()], 1).T
+        cosines = torch.cat([a.cos(), -a.sin()], 1)
+        sines = torch.cat([a.sin(), a.cos()], 1)
+        terms = (cosines * m.repeat(2), sines * (-turn * m).repeat(2), cosines * (-turn.square() * m / 2).repeat(2))
+        value, slope, curve = ((term @ within).reshape(-1).float().to(device) for term in terms)
         return Table(h, first, value, slope, curve)
 
 
