@@ -26,6 +26,7 @@ from networks import Network, Still, Weights, networks, resnet18, size
 from peers import nbytes, peers
 from timing import Times, Traffic, alternately, exponent, peak_bytes, ratio
 from torch import Tensor, nn
+from torch.func import functional_call, vmap
 
 import tradi
 from tradi.weights import Slots
@@ -287,9 +288,47 @@ def overhead(network: Network, repetitions: int) -> dict[str, Any]:
         20 * repetitions,
         plain=torch.no_grad()(lambda: model(x)),
         held=held,
-        called=torch.no_grad()(lambda: torch.func.functional_call(model, state, (x,))),
+        called=torch.no_grad()(lambda: functional_call(model, state, (x,))),
     )
     return {name: ratio(times[name], times["plain"]) for name in ("held", "called")}
+
+
+def batched(network: Network, repetitions: int) -> dict[str, Any]:
+    """Members one after another, as they are run, over all at once in batched products (vmap), for a few samples."""
+    posterior = tracked(network.model)
+    ensemble = posterior.sample(MEMBERS)
+    states = [ensemble._state(i) for i in range(MEMBERS)]
+    stacked = {name: torch.stack([state[name] for state in states]) for name in states[0]}
+    found = {}
+    for batch in (1, 32, 128):
+        x = network.x[:batch]
+        together = vmap(lambda state, x=x: functional_call(posterior.model, state, (x,)))
+        functions = {"loop": lambda x=x: ensemble(x), "together": lambda together=together: together(stacked)}
+        times = alternately(repetitions, **{name: torch.no_grad()(f) for name, f in functions.items()})
+        found[f"batch of {batch}"] = ratio(times["loop"], times["together"])
+    return found
+
+
+def compiled(weights: int, repetitions: int) -> dict[str, Any]:
+    """What torch.compile would make of an observed step, and how long it would keep a run waiting for that."""
+
+    def update(w: Tensor, mean: Tensor, second: Tensor, q: float) -> None:
+        innovation = w - mean
+        mean.add_(innovation, alpha=q)
+        second.mul_(1 - q).addcmul_(innovation, innovation, value=q * (1 - q))
+
+    model = Weights([(weights,)])
+    (parameter,) = model.parameters()
+    w, mean, second = parameter.detach(), parameter.detach().clone(), torch.zeros(weights)
+    fast = torch.compile(update)
+    started = time.perf_counter()
+    try:
+        fast(w, mean, second, 0.1)
+    except Exception as error:  # no compiler: a figure less
+        return {"missing": type(error).__name__}
+    waiting = time.perf_counter() - started
+    times = tracking(model, LIST_STEPS, repetitions, compiled=lambda: fast(w, mean, second, 0.1))
+    return {"seconds_to_compile": round(waiting, 2)} | ratio(times["observed"], times["compiled"])
 
 
 def measure(quick: bool) -> dict[str, Any]:
@@ -309,6 +348,8 @@ def measure(quick: bool) -> dict[str, Any]:
     for key in ("predict_20_over_20_forwards", "refresh_20_over_20_passes", "refresh_20_over_20_forwards"):
         found[key] = {name: rows[key] for name, rows in predicted.items() if key in rows}
     found["other_weights_over_own"] = overhead(all_networks["mnist-mlp"], repetitions)
+    found["loop_over_batched"] = batched(all_networks["mnist-mlp"], repetitions)
+    found["look_over_compiled_look"] = {"missing": "--quick"} if quick else compiled(11_000_000, repetitions)
     sizes = [10_000, 100_000, 1_000_000] if quick else [1_000_000, 10_000_000, 100_000_000]
     found["growth"] = growth(sizes, [2, 4, 8] if quick else [5, 20, 80], 64 if quick else 2048, 2 if quick else 5)
     last = found["growth"]["weights"][-1]
@@ -357,6 +398,10 @@ def table(found: dict[str, Any]) -> str:
     for key in ("predict_20_over_20_forwards", "refresh_20_over_20_passes", "refresh_20_over_20_forwards"):
         for name, value in found[key].items():
             row(f"{key}, {name}", value, GOALS.get(key))  # type: ignore[arg-type]
+    for name, value in found["loop_over_batched"].items():
+        row(f"members in a loop over batched products, {name}", value)
+    if "ratio" in found["look_over_compiled_look"]:
+        row("an eager look over a compiled one", found["look_over_compiled_look"])
     for name, value in found["peers"].items():
         row(f"extra time of a run: {name}", value and value["run_over_training"])
     rest = ("state_bytes_per_weight", "members_a_second", "nanoseconds_per_weight", "attach_seconds_beyond_allocation")

@@ -168,7 +168,7 @@ class FourierFeatures(Covariance):
                 values = flat[chunk].to(variance.dtype)
                 if not self.shared_phases:
                     drawn = own.uniform(start * self.features, (start + len(values)) * self.features)
-                    function = replace(wave, phi=(2 * math.pi * drawn).view(-1, self.features).T.to(values))
+                    function = replace(wave, phi=(2 * math.pi * drawn).view(-1, self.features).T)
                 torch.mul(function(values), _std(layer, variance[chunk], self.shrinkage), out=out[chunk])
             noise[name] = out.view(weight.shape)
         return noise
@@ -179,7 +179,7 @@ class FourierFeatures(Covariance):
         theta = Stream(seed, member, f"{layer.name}/theta").normal(0, N) / ell
         m = Stream(seed, member, f"{layer.name}/m").normal(0, N) * math.sqrt(2 / N)
         phi = 2 * math.pi * Stream(seed, member, f"{layer.name}/phi").uniform(0, N)
-        return Wave(theta.tolist(), phi.tolist(), m.tolist())
+        return Wave(theta, phi, m)
 
 
 @dataclass(frozen=True)

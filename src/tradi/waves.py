@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,20 +19,19 @@ class Wave:
     $$ f(\omega) = \sum_j m_j \cos(\theta_j \omega + \phi_j) $$
 
     Args:
-        theta: frequencies.
-        phi: phases: numbers, or for each a tensor with one for every value.
-        m: amplitudes.
+        theta: frequencies, (features,).
+        phi: phases, (features,), or (features, values) where every value has its own.
+        m: amplitudes, (features,).
     """
 
-    theta: Sequence[float]
-    phi: Sequence[float] | Tensor
-    m: Sequence[float]
+    theta: Tensor
+    phi: Tensor
+    m: Tensor
 
     def __call__(self, values: Tensor) -> Tensor:
-        total = torch.zeros_like(values)
-        for theta, phi, m in zip(self.theta, self.phi, self.m, strict=True):  # values x features are nowhere in memory
-            total.add_(values.mul(theta).add_(phi).cos_(), alpha=m)
-        return total
+        theta, phi, m = (x.to(values) for x in (self.theta, self.phi, self.m))
+        angles = torch.addcmul(phi if phi.ndim == 2 else phi[:, None], theta[:, None], values)
+        return m @ angles.cos_()
 
     @property
     def spacing(self) -> float:
@@ -45,16 +43,16 @@ class Wave:
 
         and the right-hand side is what rounding each cosine once may cost.
         """
-        third = sum(abs(m) * abs(theta) ** 3 for theta, m in zip(self.theta, self.m, strict=True))
-        largest = (48 * ROUNDING * sum(map(abs, self.m)) / max(third, 1e-300)) ** (1 / 3)
+        m = self.m.double().abs()
+        third = (m @ self.theta.double().abs().pow(3)).item()
+        largest = (48 * ROUNDING * m.sum().item() / max(third, 1e-300)) ** (1 / 3)
         return 2.0 ** math.floor(math.log2(max(largest, 1e-300)))
 
     def table(self, lowest: float, highest: float, device: torch.device) -> Table:
         """A table to read off float32 values between `lowest` and `highest`."""
         h = self.spacing
         first, last = round(lowest / h), round(highest / h)
-        theta, phi, m = (torch.as_tensor(x, dtype=torch.float64) for x in (self.theta, self.phi, self.m))
-        turn = theta * h
+        phi, m, turn = self.phi.double(), self.m.double(), self.theta.double() * h
         # By cos(a + b) = cos a cos b - sin a sin b, with a the angle at every ROW-th entry, a table is a small product.
         a = torch.arange(first, last + 1, ROW, dtype=torch.float64)[:, None] * turn + phi
         b = torch.arange(ROW, dtype=torch.float64)[:, None] * turn
