@@ -22,9 +22,9 @@ EPOCH = 430  # steps: SWAG and SWA collect once an epoch
 
 
 def peers(network: Network, tradi_run: Times, repetitions: int) -> dict[str, Any]:
-    """Extra time of a whole run and extra bytes a weight, over training with fused Adam alone."""
+    """Extra time of a whole run and extra bytes a weight, over training with Adam alone."""
     model, weights = network.model, size(network.model)
-    train = network.train_step(torch.optim.Adam(model.parameters(), 1e-4, fused=True))
+    train = network.train_step(torch.optim.Adam(model.parameters(), 1e-4))
     train()
     average = AveragedModel(model)
     others = [_twin(network) for _ in range(4)]
@@ -73,7 +73,7 @@ def nbytes(tensors: list[Any]) -> int:
 
 def _twin(network: Network) -> Any:
     twin = Network(copy.deepcopy(network.model), network.x, network.y, network.batches, network.steps)
-    return twin.train_step(torch.optim.Adam(twin.model.parameters(), 1e-4, fused=True))
+    return twin.train_step(torch.optim.Adam(twin.model.parameters(), 1e-4))
 
 
 def _swag(model: nn.Module) -> Any:

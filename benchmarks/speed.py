@@ -79,7 +79,7 @@ def of_networks(all_networks: dict[str, Network], repetitions: int) -> dict[str,
     for name, network in all_networks.items():
         parameters = list(network.model.parameters())
         adam = torch.optim.Adam(parameters, 1e-6, fused=True)
-        train = network.train_step(torch.optim.Adam(parameters, 1e-4, fused=True))
+        train = network.train_step(torch.optim.Adam(parameters, 1e-4))  # as most people write it
         train()
         times = tracking(network.model, network.steps, repetitions, train=train, adam=adam.step)
         about = {"weights": size(network.model), "steps": network.steps, "looks": looks(network.steps)}

@@ -151,11 +151,11 @@ def test_small_weights_share_a_pass_and_large_ones_take_several(monkeypatch: pyt
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # what fits in the caches of both
     equations = Counting()
     sizes = [3, 4, 13, 1, 45, 2, 20]
-    seen = [Seen(*(torch.randn(n) for _ in range(4)), 0.0) for n in sizes]  # type: ignore[call-arg]
+    seen = [Seen(torch.randn(n), torch.rand(n), torch.randn(n), None, 0.0) for n in sizes]
     expected = [(s.mean.lerp(s.weight, 0.25), s.second * 0.5) for s in seen]
     innovations = [s.weight - s.mean for s in seen]
     observe(equations, seen, (0.25, 0.5))
-    assert equations.passes == [[3, 4, 13], [1], [20], [20], [5, 2], [20]]
+    assert equations.passes == [[3, 4, 13], [1], [23], [22], [2], [20]]
     for s, (mean, second), d in zip(seen, expected, innovations, strict=True):
         torch.testing.assert_close(s.mean, mean)
         torch.testing.assert_close(s.second, second + 0.5 * 0.75 * d * d)

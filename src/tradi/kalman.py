@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 # Weights a thread works on at once: what a pass touches of them stays in its core's cache between the operations.
-CHUNK = 1 << 16
+CHUNK = 1 << 17
 DEVICE_CHUNK = 1 << 24  # on a GPU: enough to keep it busy, and temporary memory stays small
 
 # Observations that a growing memory makes do with, at the least: past this many steps some are passed over, so that a
@@ -113,8 +114,8 @@ class Equations(Protocol):
 class Step:
     """What one update works on: pieces of weights that share a step, so that small ones share the operations too.
 
-    `second` holds variances like `mean`, or the covariance matrices of flat means; `lr` a number for every piece, or
-    for every weight of it.
+    `second` holds variances like `mean`, or the covariance matrices of flat means; `gradient` is empty where the
+    equations need none; `lr` is a number for every piece, or for every weight of it.
     """
 
     mean: Tensors
@@ -276,16 +277,17 @@ class State:
         """Track one optimizer step that ended at `weight`; `gradient` is read only where the equations need it."""
         gains = self.advance(kalman)
         if gains is not None:
-            observe(kalman.equations, [Seen(self.mean, self.second, weight, gradient, lr)], gains)
+            needed = gradient if kalman.equations.needs_gradient else None
+            observe(kalman.equations, [Seen(self.mean, self.second, weight, needed, lr)], gains)
 
 
 class Seen(NamedTuple):
-    """The state of one block beside what an optimizer step left: all flat, `second` perhaps a matrix."""
+    """The state of one block beside what an optimizer step left, all flat; `gradient` only where equations need it."""
 
     mean: Tensor
     second: Tensor
     weight: Tensor
-    gradient: Tensor
+    gradient: Tensor | None
     lr: Rate
 
 
@@ -293,10 +295,9 @@ class Seen(NamedTuple):
 def observe(equations: Equations, seen: Sequence[Seen], gains: Gains) -> None:
     """Correct states that are due with the same gains, in place, streaming each weight once."""
     for pieces in _passes(seen):
-        mean, second, weight, gradient, lr = zip(*pieces, strict=True)
-        weight = tuple(w.to(mu.dtype) for w, mu in zip(weight, mean, strict=True))
-        if equations.needs_gradient:
-            gradient = tuple(g.to(mu.dtype) for g, mu in zip(gradient, mean, strict=True))
+        mean, second, _, _, lr = zip(*pieces, strict=True)
+        weight = tuple(piece.weight.to(piece.mean.dtype) for piece in pieces)
+        gradient = tuple(piece.gradient.to(piece.mean.dtype) for piece in pieces if piece.gradient is not None)
         step = Step(mean, second, weight, gradient, lr, *gains)
         equations.step(step, _add_outer if second[0].ndim == 2 else _add_product)
 
@@ -318,12 +319,16 @@ def _passes(seen: Sequence[Seen]) -> Iterator[list[Seen]]:
 
 
 def _pieces(block: Seen, size: int) -> Iterator[Seen]:
-    if len(block.mean) <= size or block.second.ndim == 2:
+    """Equal pieces of about this size."""
+    count = round(len(block.mean) / size)
+    if count <= 1 or block.second.ndim == 2:
         yield block
-    else:
-        parts = (tensor.split(size) for tensor in block[:4])
-        for mean, second, weight, gradient in zip(*parts, strict=True):
-            yield Seen(mean, second, weight, gradient, block.lr)
+        return
+    size = math.ceil(len(block.mean) / count)
+    mean, second, weight = (tensor.split(size) for tensor in (block.mean, block.second, block.weight))
+    gradient = repeat(None, len(mean)) if block.gradient is None else block.gradient.split(size)
+    for piece in zip(mean, second, weight, gradient, repeat(block.lr, len(mean)), strict=True):
+        yield Seen(*piece)
 
 
 def _scaled(tensors: Tensors, rates: tuple[Rate, ...]) -> Tensors:

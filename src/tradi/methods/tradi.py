@@ -42,7 +42,7 @@ class Block:
             state.mean, state.second = state.mean.to(device), state.second.to(device)
         weight = _row(parameters, state)
         if not kalman.equations.needs_gradient:
-            return Seen(state.mean, state.second, weight, weight, 0.0)
+            return Seen(state.mean, state.second, weight, None, 0.0)
         gradient = _row([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters], state)
         each = [float(rates.get(w.name, 0.0)) for w in self.weights]
         lr: Rate = each[0]
