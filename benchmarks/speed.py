@@ -189,18 +189,25 @@ def prediction(network: Network, repetitions: int) -> dict[str, Any]:
     layers = [module for module in plain.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
 
     @torch.no_grad()
-    def forwards(training: bool = False) -> None:
-        for layer in layers:
-            layer.train(training)
-        for _ in range(MEMBERS):
-            torch.cat([plain(x) for x in data])
+    def forwards() -> Tensor:
+        """What predict gives."""
+        return torch.stack([torch.cat([plain(x) for x in data]) for _ in range(MEMBERS)])
 
-    functions = {"predict": lambda: posterior.sample(MEMBERS).predict(data), "forwards": forwards}
+    @torch.no_grad()
+    def passes() -> None:
+        """What refresh does: BatchNorm has statistics to compute, and nobody wants the outputs."""
+        for layer in layers:
+            layer.train()
+        for x in data * MEMBERS:
+            plain(x)
+        plain.eval()
+
+    functions: dict[str, Callable[[], object]] = {
+        "predict": lambda: posterior.sample(MEMBERS).predict(data),
+        "forwards": forwards,
+    }
     if layers:
-        functions |= {
-            "refresh": lambda: posterior.sample(MEMBERS).refresh(data),
-            "passes": lambda: forwards(training=True),  # BatchNorm has statistics to compute in these as well
-        }
+        functions |= {"refresh": lambda: posterior.sample(MEMBERS).refresh(data), "passes": passes}
     times = alternately(repetitions, **functions)
     found = {"predict_20_over_20_forwards": ratio(times["predict"], times["forwards"])}
     if layers:
@@ -344,7 +351,7 @@ def measure(quick: bool) -> dict[str, Any]:
     found["by_count"] = traffic(large)
     found["state_bytes_per_weight"] = found["by_count"]["state_bytes_per_weight"]
     found |= sampling(large, repetitions)
-    predicted = {name: prediction(network, 2 if quick else 3) for name, network in all_networks.items()}
+    predicted = {name: prediction(network, 2 if quick else 4) for name, network in all_networks.items()}
     for key in ("predict_20_over_20_forwards", "refresh_20_over_20_passes", "refresh_20_over_20_forwards"):
         found[key] = {name: rows[key] for name, rows in predicted.items() if key in rows}
     found["other_weights_over_own"] = overhead(all_networks["mnist-mlp"], repetitions)

@@ -80,13 +80,12 @@ class Ensemble:
         The loader must give the same samples in the same order every time (shuffle=False).
         """
         check_reiterable(loader, "loader")
-        order = (
-            None if type(loader) in (list, tuple) else SameOrder("loader")
-        )  # these give the same again by themselves
-        members = []
+        # A list gives the same again by itself.
+        order = None if type(loader) in (list, tuple) else SameOrder("loader")
+        outputs: list[Any] = []
         for i in track(range(self._size), "predicting", self._size):
-            members.append(combined(_join, [output for output, _ in self.outputs(i, loader, order)]))
-        return combined(torch.stack, members)  # type: ignore[arg-type]
+            outputs += (output for output, _ in self.outputs(i, loader, order))
+        return combined(lambda parts: _join(parts, self._size), outputs)
 
     def outputs(self, i: int, loader: Iterable[Any], order: SameOrder | None = None) -> Iterator[tuple[Any, Any]]:
         """(output of member i, target) for every batch of the loader: evaluation that keeps nothing in memory.
@@ -178,7 +177,9 @@ class Ensemble:
             )
 
 
-def _join(outputs: Sequence[Tensor]) -> Tensor:
+def _join(outputs: Sequence[Tensor], members: int) -> Tensor:
+    """All batches of the first member, then those of the second and so on, as (members, samples, ...)."""
     if outputs[0].ndim == 0:
         raise TypeError("predict joins outputs along their first axis, and this model's has none: use ensemble(x)")
-    return torch.cat(list(outputs))
+    joined = torch.cat(list(outputs))
+    return joined.unflatten(0, (members, len(joined) // members))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ class Wave:
         angles = torch.addcmul(phi if phi.ndim == 2 else phi[:, None], theta[:, None], values)
         return m @ angles.cos_()
 
-    @property
+    @cached_property
     def spacing(self) -> float:
         r"""Distance h of a table's entries, a power of 2, at which the table is as exact as float32.
 
