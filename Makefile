@@ -4,7 +4,7 @@ BIN := .venv/bin
 # One thread a process: two threads beside another busy process make small operations hundreds of times slower.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types format clean
+.PHONY: demo test lint types format speed clean
 
 demo: .venv/ready
 	$(BIN)/tradi demo
@@ -22,6 +22,11 @@ types: .venv/ready
 format: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Minutes, on an idle machine. Without the extra `speed` (pip install -c constraints.txt -e '.[speed]') IVON is left out.
+speed: .venv/ready
+	$(BIN)/python benchmarks/speed.py --out results/speed/speed.json > /dev/null
+	$(BIN)/python benchmarks/draw.py results/speed/speed.json results/speed
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -61,6 +61,36 @@ def test_members_that_do_not_fit_in_memory_are_drawn_again_and_are_the_same(monk
     assert torch.equal(posterior.sample(4).refresh(problem())(X), kept)
 
 
+class Counted:
+    """Batches, and how often they were asked for."""
+
+    passes = 0
+
+    def __iter__(self) -> Any:
+        self.passes += 1
+        return iter(problem())
+
+
+@pytest.mark.parametrize(("fit", "passes"), [(0, 5), (1, 5), (2, 3), (4, 2), (5, 1)])
+def test_members_are_drawn_once_a_data_set_and_refreshed_together_as_far_as_they_fit(
+    fit: int, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posterior = tracked()
+    expected = posterior.sample(5).refresh(problem()).predict(problem())
+    size = sum(p.nbytes for p in posterior.model.parameters())
+    monkeypatch.setattr(ensemble_module, "KEEP_BYTES", fit * size)
+    drawn: list[int] = []
+    draw = posterior.draw
+    monkeypatch.setattr(posterior, "draw", lambda i, seed: drawn.append(i) or draw(i, seed))  # type: ignore[func-returns-value]
+    data = Counted()
+    ensemble = posterior.sample(5).refresh(data)
+    assert data.passes == passes
+    assert drawn == list(range(5))
+    predicted = ensemble.predict(data)
+    assert drawn == list(range(5)) * (1 if fit == 5 else 2)  # what fits is kept
+    assert torch.equal(predicted, expected)
+
+
 def test_a_member_is_an_ordinary_module_that_agrees_with_the_ensemble() -> None:
     ensemble = tracked().sample(3).refresh(problem())
     for i, member in enumerate(ensemble):
@@ -326,7 +356,9 @@ def test_refresh_leaves_dropout_off_and_modes_and_momentum_as_they_were() -> Non
     assert not any(module.training for module in inner.modules())
 
 
-def test_refresh_that_fails_on_the_way_changes_nothing() -> None:
+def test_refresh_that_fails_on_the_way_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ensemble_module, "KEEP_BYTES", 0)  # a pass for every member
+
     class Breaking:
         runs = 0
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import StepLR
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tradi
 from tests import reference
-from tests.runs import FAN_IN, OPTIMIZERS, PRESETS, mlp, optimizer_of, steps
+from tests.runs import FAN_IN, OPTIMIZERS, PRESETS, mlp, normal, optimizer_of, steps
+from tradi.kalman import Accumulate, Seen, Step, observe
 
 # float64: some 25 steps of a dozen rounded operations (1e-16 each) on numbers of order 1.
 EXACT = (1e-11, 1e-13)  # rtol, atol
@@ -130,6 +133,71 @@ def test_chunk_boundaries_change_nothing(preset: str, chunk: int, monkeypatch: p
     for _ in steps(model, optimizer, 8):
         follower.follow(optimizer)
     follower.check(tracker.posterior(), EXACT, EXACT)
+
+
+class Counting(tradi.Trajectory):
+    """The default equations, and how many weights of how many pieces they were given at a time."""
+
+    def __init__(self) -> None:
+        self.passes: list[list[int]] = []
+
+    def step(self, at: Step, add: Accumulate) -> None:
+        self.passes.append([len(mean) for mean in at.mean])
+        super().step(at, add)
+
+
+def test_small_weights_share_a_pass_and_large_ones_take_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tradi.kalman, "CHUNK", 10)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # what fits in the caches of both
+    equations = Counting()
+    sizes = [3, 4, 13, 1, 45, 2, 20]
+    seen = [Seen(torch.randn(n), torch.rand(n), torch.randn(n), None, 0.0) for n in sizes]
+    expected = [(s.mean.lerp(s.weight, 0.25), s.second * 0.5) for s in seen]
+    innovations = [s.weight - s.mean for s in seen]
+    observe(equations, seen, (0.25, 0.5))
+    assert equations.passes == [[3, 4, 13], [1], [23], [22], [2], [20]]
+    for s, (mean, second), d in zip(seen, expected, innovations, strict=True):
+        torch.testing.assert_close(s.mean, mean)
+        torch.testing.assert_close(s.second, second + 0.5 * 0.75 * d * d)
+
+
+def test_weights_that_count_their_own_steps_get_their_own_gains() -> None:
+    paths = {"a": normal(6, 3), "b": normal(6, 3, seed=1)}
+    model = nn.ParameterDict({name: path[0].clone() for name, path in paths.items()})
+    optimizer = SGD(model.parameters(), 0.0)
+    tracker = tradi.TRADI(model, optimizer)
+    filters = {name: reference.Trajectory() for name in paths}
+    for t in range(6):
+        for name in paths if t % 2 else ("a",):  # b has no gradient at every other step
+            model[name].data.copy_(paths[name][t])
+            model[name].grad = torch.zeros_like(model[name])
+            filters[name].step(paths[name][t].tolist(), [], [])
+        optimizer.step()
+        optimizer.zero_grad()
+    for name, found in filters.items():
+        same(tracker.posterior().mean[name], found.mean, EXACT)
+        same(tracker.posterior().variance[name], found.variance, EXACT)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_state_is_eight_bytes_a_weight_and_attaching_reads_none(dtype: torch.dtype) -> None:
+    class Operations(TorchDispatchMode):
+        names: ClassVar[list[str]] = []
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.names.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    model = nn.Sequential(nn.Linear(50, 40), nn.LayerNorm(40), nn.Linear(40, 3)).to(dtype)
+    optimizer = SGD(model.parameters(), 0.1)
+    with Operations() as counted:
+        tracker = tradi.TRADI(model, optimizer, kalman=tradi.Kalman(normalisation=True))
+    assert not [name for name in counted.names if "promote_types" not in name and "detach" not in name]
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    held = [t for b in tracker.state_dict()["weights"].values() for t in (*b["mean"].values(), b["second"])]
+    assert sum(t.nbytes for t in held) == 8 * sum(p.numel() for p in model.parameters())
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adam"])

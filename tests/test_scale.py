@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 import tradi
-from tests.test_ensemble import X, tracked
+from tests.test_ensemble import Counted, X, tracked
 from tests.training import problem, same
+from tradi import ensemble as ensemble_module
+from tradi import scale as scale_module
 from tradi.scale import LARGEST, largest_accepted, log_likelihood, search
 
 
@@ -83,6 +85,30 @@ def test_recorded_nll_is_that_of_the_ensemble_one_would_sample() -> None:
     prediction = tradi.Categorical(logits=ensemble.predict(problem(seed=1)))
     nll = -prediction.log_prob(torch.cat([y for _, y in problem(seed=1)])).mean().item()
     assert chosen.choice.nll[chosen.scale] == pytest.approx(nll, rel=1e-5)
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_noise_is_drawn_once_a_member_and_data_read_once_a_scale_where_it_fits(
+    fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posterior = tracked().with_covariance(tradi.FourierFeatures(prior_samples=None))  # which takes passes of its own
+    expected = posterior.choose_scale(problem(seed=1), refresh=problem(), members=4).choice
+    if not fits:
+        monkeypatch.setattr(ensemble_module, "KEEP_BYTES", 0)
+        monkeypatch.setattr(scale_module, "KEEP_BYTES", 0)
+    drawn: list[int] = []
+    noise = posterior.noise
+    monkeypatch.setattr(posterior, "noise", lambda i, seed: drawn.append(i) or noise(i, seed))  # type: ignore[func-returns-value]
+    validation, refresh = Counted(), Counted()
+    choice = posterior.choose_scale(validation, refresh=refresh, members=4).choice
+    assert choice is not None
+    assert expected is not None
+    tried = len(choice.nll)
+    assert len(drawn) == (4 if fits else 2 * choice.passes)  # for the refresh and for the judgement
+    assert validation.passes == refresh.passes == (tried if fits else choice.passes)
+    again = posterior.choose_scale(problem(), refresh=problem(), members=4).choice
+    assert again is not None
+    assert choice.nll == again.nll
 
 
 class TwoHeads(nn.Module):

@@ -82,7 +82,8 @@ def _fingerprint(leaf: Any) -> Any:
     if not isinstance(leaf, Tensor):
         return repr(leaf)
     values = torch.view_as_real(leaf) if leaf.is_complex() else leaf
-    return values.reshape(len(values), -1).sum(1, dtype=torch.float64) if values.ndim else values
+    single = torch.promote_types(values.dtype, torch.float32)  # halves overflow
+    return values.reshape(len(values), -1).sum(1, dtype=single) if values.ndim else values
 
 
 def _same(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
@@ -91,7 +92,7 @@ def _same(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
 
 def _alike(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
+        return torch.equal(a, b) or (a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all()))
     return type(a) is type(b) and a == b
 
 

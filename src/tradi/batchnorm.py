@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.modules.batchnorm import _NormBase
 
 from tradi.batches import arguments
+from tradi.weights import Slots
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -26,7 +26,9 @@ def running_layers(model: nn.Module) -> dict[str, _NormBase]:
 
 
 @torch.no_grad()
-def refreshed(model: nn.Module, state: dict[str, Tensor], data: Iterable[tuple[Any, Any]]) -> dict[str, Tensor]:
+def refreshed(
+    model: nn.Module, slots: Slots, states: list[dict[str, Tensor]], data: Iterable[tuple[Any, Any]]
+) -> list[dict[str, Tensor]]:
     r"""Running statistics over the data for weights that are not the model's own (paper, section 3.5).
 
     $$ \bar s = \sum_b n_b s_b \big/ \sum_b n_b $$
@@ -36,23 +38,29 @@ def refreshed(model: nn.Module, state: dict[str, Tensor], data: Iterable[tuple[A
 
     Args:
         model: gives the layers; their mode and momentum are restored, whatever happens.
-        state: weights and buffers to run it with, by name.
+        slots: the model's.
+        states: weights and buffers to run it with, by name; for each of them statistics are collected.
         data: (inputs, target) pairs.
     """
     layers = running_layers(model)
-    fresh = {f"{name}.{part}": torch.zeros_like(getattr(m, part)) for name, m in layers.items() for part in STATISTICS}
-    with _collecting(list(layers.values())):
+    names = [(f"{name}.{part}", getattr(m, part)) for name, m in layers.items() for part in STATISTICS]
+    every = [state | {name: torch.zeros_like(value) for name, value in names} for state in states]
+    seen = [dict.fromkeys(layers.values(), 0) for _ in states]
+    with _collecting(list(layers.values())) as weigh:
         for inputs, _ in data:
-            functional_call(model, state | fresh, *arguments(inputs))
-    return fresh
+            args, kwargs = arguments(inputs)
+            for state, weigh.seen in zip(every, seen, strict=True):
+                with slots.holding(state):
+                    model(*args, **kwargs)
+    return [{name: state[name] for name, _ in names} for state in every]
 
 
-@contextmanager
-def _collecting(layers: list[_NormBase]) -> Iterator[None]:
-    seen = dict.fromkeys(layers, 0)
+class _Weigh:
+    """A hook that gives a batch its share in the average of those that were seen: momentum n_b over the sum so far."""
 
-    def weigh(layer: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> None:
-        """A layer that is used twice in a pass sees twice as much."""
+    seen: dict[_NormBase, int]
+
+    def __call__(self, layer: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> None:
         assert isinstance(layer, _NormBase)
         x = args[0] if args else kwargs["input"]
         samples = len(x)
@@ -60,15 +68,19 @@ def _collecting(layers: list[_NormBase]) -> Iterator[None]:
             raise ValueError(
                 "BatchNorm cannot be refreshed on a batch of one sample: use drop_last=True or larger batches"
             )
-        seen[layer] += samples
-        layer.momentum = samples / seen[layer]
+        self.seen[layer] += samples  # a layer that is used twice in a pass sees twice as much
+        layer.momentum = samples / self.seen[layer]
 
+
+@contextmanager
+def _collecting(layers: list[_NormBase]) -> Iterator[_Weigh]:
     before = [(layer.training, layer.momentum) for layer in layers]
+    weigh = _Weigh()
     hooks = [layer.register_forward_pre_hook(weigh, with_kwargs=True) for layer in layers]
     try:
         for layer in layers:
             layer.train()
-        yield
+        yield weigh
     finally:
         for layer, hook, (training, momentum) in zip(layers, hooks, before, strict=True):
             hook.remove()

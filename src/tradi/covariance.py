@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tradi.randomness import Stream
+from tradi.waves import Table, Wave
 
-CHUNK = 1 << 15  # weights whose features are added up at once: a chunk stays in cache meanwhile
+CHUNK = 1 << 15  # weights worked on at once: a chunk stays in cache, and torch leaves it to the calling thread
+DENSE = 2  # weights for every entry of a table, at the least: an entry takes longer to read than to make
 
 
 @dataclass
@@ -44,15 +45,21 @@ class Layer:
     def spread(self) -> float:
         """Standard deviation of the layer's final weights: the unit of a relative length-scale."""
         size = sum(w.numel() for w in self.weights.values())
-        centre = sum(w.double().sum().item() for w in self.weights.values()) / size
-        square = sum((w.double() - centre).square().sum().item() for w in self.weights.values()) / size
+        chunks = [chunk for w in self.weights.values() for chunk in w.reshape(-1).split(CHUNK)]
+        centre = sum(chunk.sum(dtype=torch.float64).item() for chunk in chunks) / size
+        square = sum((chunk.double() - centre).square_().sum().item() for chunk in chunks) / size
         return math.sqrt(square)
+
+    @cached_property
+    def extent(self) -> tuple[float, float]:
+        """The smallest and the largest of the layer's final weights."""
+        ends = [w.aminmax() for w in self.weights.values()]
+        return min(end.min.item() for end in ends), max(end.max.item() for end in ends)
 
     @cached_property
     def unit(self) -> float:
         """The spread, but not less than what float32 can tell apart at the size of the weights."""
-        largest = max(w.abs().max().item() for w in self.weights.values())
-        return max(self.spread, 1e-6 * largest, 1e-30)
+        return max(self.spread, 1e-6 * max(map(abs, self.extent)), 1e-30)
 
     @cached_property
     def mean_variance(self) -> float:
@@ -165,28 +172,33 @@ class FourierFeatures(Covariance):
         return cls(length_scale=1.0, absolute=True, shrinkage=0.0, prior_samples=None, shared_phases=False)
 
     def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
-        N = self.features
-        ell = self.length_scale if self.absolute else self.length_scale * layer.unit
-        theta = (Stream(seed, member, f"{layer.name}/theta").normal(0, N) / ell).tolist()
-        m = (Stream(seed, member, f"{layer.name}/m").normal(0, N) * math.sqrt(2 / N)).tolist()
-        shared: Any = (2 * math.pi * Stream(seed, member, f"{layer.name}/phi").uniform(0, N)).tolist()
+        wave = self._wave(layer, seed, member)
+        function: Wave | Table = wave
+        if self.shared_phases and _worth_a_table(wave, layer):
+            function = wave.table(*layer.extent, next(iter(layer.weights.values())).device)
         noise = {}
         for name, weight in layer.weights.items():
-            flat = weight.reshape(-1).to(torch.promote_types(weight.dtype, torch.float32))
-            std = _std(layer, name, self.shrinkage, self.prior_samples).reshape(-1)
+            flat, variance = weight.reshape(-1), layer.variance[name].reshape(-1)
             own = Stream(seed, member, f"{name}/phi")
-            out = torch.zeros_like(std)
+            out = torch.empty_like(variance)
             for start in range(0, len(flat), CHUNK):
-                values, total = flat[start : start + CHUNK], out[start : start + CHUNK]
-                phi = shared
+                chunk = slice(start, start + CHUNK)
+                values = flat[chunk].to(variance.dtype)
                 if not self.shared_phases:
-                    drawn = own.uniform(start * N, (start + len(values)) * N)
-                    phi = (2 * math.pi * drawn).view(-1, N).T.to(flat)
-                for j in range(N):  # feature by feature: weights x features are nowhere in memory
-                    total.add_(values.mul(theta[j]).add_(phi[j]).cos_(), alpha=m[j])
-                total.mul_(std[start : start + CHUNK])
+                    drawn = own.uniform(start * self.features, (start + len(values)) * self.features)
+                    function = replace(wave, phi=(2 * math.pi * drawn).view(-1, self.features).T)
+                std = _std(layer, name, chunk, self.shrinkage, self.prior_samples)
+                torch.mul(function(values), std, out=out[chunk])
             noise[name] = out.view(weight.shape)
         return noise
+
+    def _wave(self, layer: Layer, seed: int, member: int) -> Wave:
+        N = self.features
+        ell = self.length_scale if self.absolute else self.length_scale * layer.unit
+        theta = Stream(seed, member, f"{layer.name}/theta").normal(0, N) / ell
+        m = Stream(seed, member, f"{layer.name}/m").normal(0, N) * math.sqrt(2 / N)
+        phi = 2 * math.pi * Stream(seed, member, f"{layer.name}/phi").uniform(0, N)
+        return Wave(theta, phi, m)
 
 
 @dataclass(frozen=True)
@@ -207,8 +219,8 @@ class Independent(Covariance):
     def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
         noise = {}
         for name, weight in layer.weights.items():
-            std = _std(layer, name, self.shrinkage, self.prior_samples)
-            noise[name] = Stream(seed, member, name).normal(0, weight.numel()).view(weight.shape).to(std) * std
+            std = _std(layer, name, slice(None), self.shrinkage, self.prior_samples)
+            noise[name] = (Stream(seed, member, name).normal(0, weight.numel()).to(std) * std).view(weight.shape)
         return noise
 
 
@@ -248,6 +260,15 @@ class FullCovariance(Covariance):
         return noise
 
 
+def _worth_a_table(wave: Wave, layer: Layer) -> bool:
+    """Whether there are so many weights, all tracked in float32, that filling in a table first is faster."""
+    size = sum(w.numel() for w in layer.weights.values())
+    if size < CHUNK or any(variance.dtype != torch.float32 for variance in layer.variance.values()):
+        return False
+    low, high = layer.extent
+    return size > DENSE * (high - low) / wave.spacing and wave.spacing >= torch.finfo(torch.float32).tiny
+
+
 def _check_spreading(shrinkage: float, prior_samples: float | None) -> None:
     if not 0 <= shrinkage <= 1:
         raise ValueError(f"shrinkage must be between 0 and 1, got {shrinkage}")
@@ -255,14 +276,19 @@ def _check_spreading(shrinkage: float, prior_samples: float | None) -> None:
         raise ValueError(f"prior_samples must be positive and finite, or None for no information, got {prior_samples}")
 
 
-def _std(layer: Layer, name: str, shrinkage: float, prior_samples: float | None) -> Tensor:
-    """How far each weight of a parameter moves: the tracked deviation, shrunk, and more of it where data is silent."""
-    # Clamped here and not in the filter's state: the paper's variances may pass below 0 and come back.
-    variance = layer.variance[name].clamp_min(0)
-    variance = variance.mul_(1 - shrinkage).add_(shrinkage * layer.mean_variance)
+def _std(layer: Layer, name: str, part: slice, shrinkage: float, prior_samples: float | None) -> Tensor:
+    """How far weights of a parameter move: the tracked deviation, shrunk, and more of it where data is silent.
+
+    In a row, or one number for all of them.
+    """
+    variance = layer.variance[name].reshape(-1)[part]
+    if shrinkage == 1:
+        variance = variance.new_tensor(layer.mean_variance)
+    else:  # clamped here and not in the filter's state: the paper's variances may pass below 0 and come back
+        variance = variance.clamp_min(0).mul_(1 - shrinkage).add_(shrinkage * layer.mean_variance)
     if prior_samples is not None and layer.information:
-        known = layer.information[name].to(variance) + prior_samples
-        variance.div_(known).mul_(layer.samples + prior_samples)
+        known = layer.information[name].reshape(-1)[part].to(variance.dtype) + prior_samples
+        variance = torch.div(variance * (layer.samples + prior_samples), known, out=known)
     return variance.sqrt_()
 
 

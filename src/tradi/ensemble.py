@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from tradi.batches import SameOrder, arguments, batches, check_reiterable, combined
 from tradi.batchnorm import refreshed, running_layers
 from tradi.progress import track
+from tradi.weights import Slots
 
-KEEP_BYTES = 1 << 28  # members are kept once drawn where all of them fit in this; larger ones are drawn again
+KEEP_BYTES = 1 << 28  # members are kept once drawn where all of them fit in this; of larger ones only as many at a time
 
 State = dict[str, Tensor]
 
@@ -44,7 +44,8 @@ class Ensemble:
         self._buffers = dict(model.named_buffers())
         self._statistics: dict[int, State] = {}
         self._kept: dict[int, State] = {}
-        self._keep = size * sum(t.nbytes for t in self._shared.values()) <= KEEP_BYTES
+        self._slots = Slots(model)
+        self._fit = KEEP_BYTES // max(sum(t.nbytes for t in self._shared.values()), 1)
         self._lock = threading.Lock()  # members take turns in one module
 
     def __len__(self) -> int:
@@ -79,25 +80,39 @@ class Ensemble:
         The loader must give the same samples in the same order every time (shuffle=False).
         """
         check_reiterable(loader, "loader")
-        order = SameOrder("loader")
-        members = []
+        # A list gives the same again by itself.
+        order = None if type(loader) in (list, tuple) else SameOrder("loader")
+        outputs: list[Any] = []
         for i in track(range(self._size), "predicting", self._size):
-            members.append(combined(_join, [output for output, _ in self.outputs(i, loader, order)]))
-        return combined(torch.stack, members)  # type: ignore[arg-type]
+            outputs += (output for output, _ in self.outputs(i, loader, order))
+        return combined(lambda parts: _join(parts, self._size), outputs)
 
-    @torch.no_grad()
     def outputs(self, i: int, loader: Iterable[Any], order: SameOrder | None = None) -> Iterator[tuple[Any, Any]]:
         """(output of member i, target) for every batch of the loader: evaluation that keeps nothing in memory.
 
         Pass one `SameOrder` to the calls of all members to be sure that they see the same samples.
         """
+        return ((output, target) for _, _, output, target in self._walk([self._index(i)], loader, order))
+
+    def walk(self, loader: Iterable[Any], order: SameOrder) -> Iterator[tuple[int, int, Any, Any]]:
+        """(member, batch, output, target), keeping no outputs and reading the data once for all members that fit."""
+        for members in self._groups():
+            yield from self._walk(members, loader, order)
+
+    def _walk(
+        self, members: Sequence[int], loader: Iterable[Any], order: SameOrder | None
+    ) -> Iterator[tuple[int, int, Any, Any]]:
         self._warn_if_stale()
-        state = self._state(self._index(i))
+        states = [(i, self._state(i)) for i in members]
         number = 0
         for inputs, target in batches(loader, order.argument if order else "loader", self._device):
             if order:
                 order.check(number, (inputs, target))
-            yield self._run(state, *arguments(inputs)), target
+            args, kwargs = arguments(inputs)
+            for i, state in states:
+                with torch.no_grad():
+                    output = self._run(state, args, kwargs)
+                yield i, number, output, target
             number += 1
         if order:
             order.end(number)
@@ -110,12 +125,19 @@ class Ensemble:
         """
         if running_layers(self._model):
             check_reiterable(loader, argument)
-            statistics = {}
-            for i in track(range(self._size), "refreshing BatchNorm", self._size):
+            statistics: dict[int, State] = {}
+            for members in track(self._groups(), "refreshing BatchNorm"):
                 with self._lock, torch.inference_mode(False):
-                    statistics[i] = refreshed(self._model, self._state(i), batches(loader, argument, self._device))
+                    states = [self._state(i) for i in members]
+                    fresh = refreshed(self._model, self._slots, states, batches(loader, argument, self._device))
+                statistics |= zip(members, fresh, strict=True)
             self._statistics, self._stale = statistics, False
         return self
+
+    def _groups(self) -> list[range]:
+        """Members that fit in memory together, if it is only one."""
+        step = min(max(self._fit, 1), self._size)
+        return [range(i, min(i + step, self._size)) for i in range(0, self._size, step)]
 
     @property
     def _device(self) -> torch.device:
@@ -127,8 +149,8 @@ class Ensemble:
         return i % self._size
 
     def _run(self, state: State, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with self._lock:
-            return functional_call(self._model, state, args, kwargs)
+        with self._lock, self._slots.holding(state):
+            return self._model(*args, **kwargs)
 
     def _state(self, i: int) -> State:
         # Detached weights stand in for those not drawn, so that no graph is built behind a user's back, and copies of
@@ -141,7 +163,7 @@ class Ensemble:
             return self._kept[i]
         with torch.inference_mode(False), torch.no_grad():  # what is kept must serve in any mode later
             weights = self._draw(i)
-        if self._keep:
+        if self._fit >= self._size:
             self._kept[i] = weights
         return weights
 
@@ -155,7 +177,9 @@ class Ensemble:
             )
 
 
-def _join(outputs: Sequence[Tensor]) -> Tensor:
+def _join(outputs: Sequence[Tensor], members: int) -> Tensor:
+    """All batches of the first member, then those of the second and so on, as (members, samples, ...)."""
     if outputs[0].ndim == 0:
         raise TypeError("predict joins outputs along their first axis, and this model's has none: use ensemble(x)")
-    return torch.cat(list(outputs))
+    joined = torch.cat(list(outputs))
+    return joined.unflatten(0, (members, len(joined) // members))

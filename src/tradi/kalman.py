@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from itertools import repeat
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-# Elements a pass works on: the five arrays of a chunk stay in a core's cache between the operations on it.
-CHUNK = 1 << 16
+# Weights a thread works on at once: what a pass touches of them stays in its core's cache between the operations.
+CHUNK = 1 << 17
+DEVICE_CHUNK = 1 << 24  # on a GPU: enough to keep it busy, and temporary memory stays small
 
 # Observations that a growing memory makes do with, at the least: past this many steps some are passed over, so that a
 # gain never falls to where float32 loses the correction to the mean (and tracking a long run costs next to nothing).
 RESOLUTION = 250
 
 Rate = float | Tensor
-# Adds c * a b to the second moment: elementwise for variances, as an outer product for a full covariance.
-Accumulate = Callable[[Tensor, Tensor, Tensor, float], None]
+Tensors = tuple[Tensor, ...]
+Gains = tuple[float, float]  # of the mean's filter and of the variance's
+# Adds c * a b to the second moments: elementwise for variances, as an outer product for a full covariance.
+Accumulate = Callable[[Tensors, Tensors, Tensors, float], None]
 
 
 class Gain(Protocol):
@@ -108,13 +112,17 @@ class Equations(Protocol):
 
 @dataclass
 class Step:
-    """What one update works on. `second` holds variances like `mean`, or the covariance matrix of a flat `mean`."""
+    """What one update works on: pieces of weights that share a step, so that small ones share the operations too.
 
-    mean: Tensor
-    second: Tensor
-    weight: Tensor
-    gradient: Tensor
-    lr: Rate
+    `second` holds variances like `mean`, or the covariance matrices of flat means; `gradient` is empty where the
+    equations need none; `lr` is a number for every piece, or for every weight of it.
+    """
+
+    mean: Tensors
+    second: Tensors
+    weight: Tensors
+    gradient: Tensors
+    lr: tuple[Rate, ...]
     q_mean: float
     q_variance: float
 
@@ -137,9 +145,9 @@ class Trajectory:
         return weight.clone(), torch.zeros_like(weight)
 
     def step(self, at: Step, add: Accumulate) -> None:
-        innovation = at.weight - at.mean
-        at.mean.add_(innovation, alpha=at.q_mean)
-        at.second.mul_(1 - at.q_variance)
+        innovation = torch._foreach_sub(at.weight, at.mean)
+        torch._foreach_add_(at.mean, innovation, alpha=at.q_mean)
+        torch._foreach_mul_(at.second, 1 - at.q_variance)
         add(at.second, innovation, innovation, at.q_variance * (1 - at.q_mean))
 
 
@@ -160,10 +168,11 @@ class AlgorithmOne:
         return torch.zeros_like(weight), torch.full_like(weight, 2 / fan_in)
 
     def step(self, at: Step, add: Accumulate) -> None:
-        at.mean.sub_(at.gradient * at.lr).lerp_(at.weight, at.q_mean)
-        growth = (at.gradient - at.mean) * at.lr
+        torch._foreach_sub_(at.mean, _scaled(at.gradient, at.lr))
+        torch._foreach_lerp_(at.mean, at.weight, at.q_mean)
+        growth = _scaled(torch._foreach_sub(at.gradient, at.mean), at.lr)
         add(at.second, growth, growth, 1.0)
-        at.second.mul_(1 - at.q_variance)
+        torch._foreach_mul_(at.second, 1 - at.q_variance)
         add(at.second, at.weight, at.weight, at.q_variance)
         add(at.second, at.mean, at.mean, -at.q_variance)
 
@@ -183,11 +192,12 @@ class ReleasedCode:
         return torch.zeros_like(weight), torch.full_like(weight, math.sqrt(2 / rows))
 
     def step(self, at: Step, add: Accumulate) -> None:
-        move = at.gradient * at.lr
-        at.mean.sub_(move).lerp_(at.weight, at.q_mean)
+        move = _scaled(at.gradient, at.lr)
+        torch._foreach_sub_(at.mean, move)
+        torch._foreach_lerp_(at.mean, at.weight, at.q_mean)
         add(at.second, move, move, 1.0)
-        at.second.mul_(1 - at.q_variance)
-        residual = at.weight - at.mean
+        torch._foreach_mul_(at.second, 1 - at.q_variance)
+        residual = torch._foreach_sub(at.weight, at.mean)
         add(at.second, residual, residual, at.q_variance)
 
 
@@ -255,34 +265,80 @@ class State:
     step: int = 0
     observed: int = 0
 
-    @torch.no_grad()
-    def update(self, kalman: Kalman, weight: Tensor, gradient: Tensor, lr: Rate) -> None:
-        """Track one optimizer step that ended at `weight`; `gradient` is read only where the equations need it."""
+    def advance(self, kalman: Kalman) -> Gains | None:
+        """Count a step; the gains to observe it with, or None where the filter passes it over."""
         self.step += 1
         if not kalman.observes(self.step):
-            return
-        q_mean = kalman.mean_gain(self.observed, self.step)
-        q_variance = kalman.variance_gain(self.observed, self.step)
-        self.observed = self.step
-        if self.second.ndim == 2:
-            step = Step(self.mean, self.second, weight, gradient, lr, q_mean, q_variance)
-            kalman.equations.step(step, _add_outer)
-            return
-        for mean, second, w, g in _chunks(self.mean, self.second, weight, gradient):
-            w = w.to(mean.dtype)
-            g = g.to(mean.dtype) if kalman.equations.needs_gradient else w
-            kalman.equations.step(Step(mean, second, w, g, lr, q_mean, q_variance), _add_product)
+            return None
+        since, self.observed = self.observed, self.step
+        return kalman.mean_gain(since, self.step), kalman.variance_gain(since, self.step)
+
+    def update(self, kalman: Kalman, weight: Tensor, gradient: Tensor, lr: Rate) -> None:
+        """Track one optimizer step that ended at `weight`; `gradient` is read only where the equations need it."""
+        gains = self.advance(kalman)
+        if gains is not None:
+            needed = gradient if kalman.equations.needs_gradient else None
+            observe(kalman.equations, [Seen(self.mean, self.second, weight, needed, lr)], gains)
 
 
-def _chunks(*tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
-    if len(tensors[0]) <= CHUNK:
-        return (tensors,)
-    return zip(*(tensor.split(CHUNK) for tensor in tensors), strict=True)
+class Seen(NamedTuple):
+    """The state of one block beside what an optimizer step left, all flat; `gradient` only where equations need it."""
+
+    mean: Tensor
+    second: Tensor
+    weight: Tensor
+    gradient: Tensor | None
+    lr: Rate
 
 
-def _add_product(second: Tensor, a: Tensor, b: Tensor, c: float) -> None:
-    second.addcmul_(a, b, value=c)
+@torch.no_grad()
+def observe(equations: Equations, seen: Sequence[Seen], gains: Gains) -> None:
+    """Correct states that are due with the same gains, in place, streaming each weight once."""
+    for pieces in _passes(seen):
+        mean, second, _, _, lr = zip(*pieces, strict=True)
+        weight = tuple(piece.weight.to(piece.mean.dtype) for piece in pieces)
+        gradient = tuple(piece.gradient.to(piece.mean.dtype) for piece in pieces if piece.gradient is not None)
+        step = Step(mean, second, weight, gradient, lr, *gains)
+        equations.step(step, _add_outer if second[0].ndim == 2 else _add_product)
 
 
-def _add_outer(second: Tensor, a: Tensor, b: Tensor, c: float) -> None:
-    second.addr_(a, b, alpha=c)
+def _passes(seen: Sequence[Seen]) -> Iterator[list[Seen]]:
+    """What is worked on at once: a piece of a large block, or many small blocks."""
+    together: list[Seen] = []
+    room = 0
+    for block in seen:
+        size = CHUNK * torch.get_num_threads() if block.mean.device.type == "cpu" else DEVICE_CHUNK
+        for piece in _pieces(block, size):
+            if len(piece.mean) > room:
+                if together:
+                    yield together
+                together, room = [], size
+            together.append(piece)
+            room -= len(piece.mean)
+    yield together
+
+
+def _pieces(block: Seen, size: int) -> Iterator[Seen]:
+    """Equal pieces of about this size."""
+    count = round(len(block.mean) / size)
+    if count <= 1 or block.second.ndim == 2:
+        yield block
+        return
+    size = math.ceil(len(block.mean) / count)
+    mean, second, weight = (tensor.split(size) for tensor in (block.mean, block.second, block.weight))
+    gradient = repeat(None, len(mean)) if block.gradient is None else block.gradient.split(size)
+    for piece in zip(mean, second, weight, gradient, repeat(block.lr, len(mean)), strict=True):
+        yield Seen(*piece)
+
+
+def _scaled(tensors: Tensors, rates: tuple[Rate, ...]) -> Tensors:
+    return torch._foreach_mul(tensors, rates)  # type: ignore[arg-type]  # all numbers or all tensors
+
+
+def _add_product(second: Tensors, a: Tensors, b: Tensors, c: float) -> None:
+    torch._foreach_addcmul_(second, a, b, value=c)
+
+
+def _add_outer(second: Tensors, a: Tensors, b: Tensors, c: float) -> None:
+    for matrix, x, y in zip(second, a, b, strict=True):
+        matrix.addr_(x, y, alpha=c)

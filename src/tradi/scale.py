@@ -14,8 +14,10 @@ from torch import Tensor
 
 from tradi.batches import SameOrder, check_reiterable
 from tradi.batchnorm import running_layers
+from tradi.ensemble import KEEP_BYTES, Ensemble, State
 from tradi.prediction import gaussian_log_prob
 from tradi.progress import track
+from tradi.weights import copied
 
 if TYPE_CHECKING:
     from tradi.posterior import Posterior
@@ -167,21 +169,31 @@ class _Judge:
 
     def __post_init__(self) -> None:
         self._order = SameOrder("validation")
+        self._model = copied(self.posterior.model)
+        self._noise: dict[int, State] = {}
+        self._keep = self.members * sum(mean.nbytes for mean in self.posterior.mean.values()) <= KEEP_BYTES
 
     def __call__(self, scale: float) -> Tensor:
         size = self.members if scale else 1
         self.passes += size
-        ensemble = self.posterior.rescaled(scale).sample(size, self.seed)
+        posterior = self.posterior.rescaled(scale)
+        ensemble = Ensemble(self._model, lambda i: posterior.at(self._drawn(i)), size, moved=True)
         if self.refresh is not None:
             ensemble.refresh(self.refresh, "refresh")
         # log mean_j p_j(y) needs one sum over members for every target, not their outputs.
         totals: dict[int, Tensor] = {}
-        for i in track(range(size), f"judging scale {scale:g}", size):
-            for batch, pair in enumerate(ensemble.outputs(i, self.validation, self._order)):
-                value = per_value(self.log_prob, *pair)
-                totals[batch] = torch.logaddexp(totals[batch], value) if i else value
+        for i, batch, output, target in track(ensemble.walk(self.validation, self._order), f"judging scale {scale:g}"):
+            value = per_value(self.log_prob, output, target)
+            totals[batch] = torch.logaddexp(totals[batch], value) if i else value
         samples = torch.cat([total.reshape(len(total), -1).nanmean(1) for total in totals.values()])
         return math.log(size) - samples.double().cpu()
+
+    def _drawn(self, member: int) -> State:
+        """The noise of a member, which is the same at all scales and is drawn once where all of it fits in memory."""
+        noise = self._noise.get(member) or self.posterior.noise(member, self.seed)
+        if self._keep:
+            self._noise[member] = noise
+        return noise
 
 
 def search(evaluate: Callable[[float], Tensor], tolerance: float) -> dict[float, Tensor]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -21,8 +20,7 @@ UNSEEN = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Move:
+class Move(NamedTuple):
     """A weight that an optimizer step has just updated, and its group's learning rate (negative if it maximises)."""
 
     weight: Weight
@@ -102,6 +100,8 @@ class Tracker(ABC):
             return
         moves = []
         for group in optimizer.param_groups:
+            lr = group.get("lr", 0.0)
+            lr = -lr if group.get("maximize") else lr
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
@@ -109,8 +109,7 @@ class Tracker(ABC):
                     self._look_up_weights()
                 weight = self._weights.setdefault(parameter, None)
                 if weight is not None:
-                    lr = group.get("lr", 0.0)
-                    moves.append(Move(weight, -lr if group.get("maximize") else lr))
+                    moves.append(Move(weight, lr))
         if moves:
             self.steps += 1
             self._taken[optimizer] += 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -101,6 +102,37 @@ def check_copyable(model: nn.Module) -> None:
 def _attributes(model: nn.Module) -> list[Tensor]:
     """Tensors that modules hold as plain attributes."""
     return [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor)]
+
+
+class Slots:
+    """Where a module keeps its parameters and buffers, looked up once, so that running it with others costs nothing.
+
+    It does what `torch.func.functional_call` does, which looks everything up at every call and takes longer about
+    that than a small network about its forward pass. The module must keep its structure.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        first: dict[Tensor, str] = {}  # tied tensors go by their first name
+        self._slots = []
+        for prefix, owner in module.named_modules():
+            for table in (owner._parameters, owner._buffers):
+                for key, tensor in table.items():
+                    if tensor is not None:
+                        name = first.setdefault(tensor, f"{prefix}.{key}" if prefix else key)
+                        self._slots.append((table, key, name, tensor))
+
+    @contextmanager
+    def holding(self, state: dict[str, Tensor]) -> Iterator[None]:
+        """Put tensors in by name, for a while; what the module makes of them meanwhile is in `state` afterwards."""
+        for table, key, name, tensor in self._slots:
+            table[key] = state.get(name, tensor)
+        try:
+            yield
+        finally:
+            for table, key, name, tensor in self._slots:
+                if name in state:
+                    state[name] = table[key]
+                table[key] = tensor
 
 
 def named_weights(model: nn.Module) -> dict[str, Weight]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tradi.covariance import Covariance, FourierFeatures, by_layer
-from tradi.kalman import Kalman, Rate, State
+from tradi.kalman import Gains, Kalman, Rate, Seen, State, observe
 from tradi.posterior import Posterior
 from tradi.tracking import Move, Tracker
 from tradi.weights import Select, Weight, check_trackable, copied, except_normalisation, flat
@@ -33,24 +33,22 @@ class Block:
         pieces = zip(self.weights, values.split(self.sizes), strict=True)
         return {weight.name: piece.clone().view(weight.parameter.shape) for weight, piece in pieces}
 
-    def update(self, kalman: Kalman, rates: dict[str, Rate]) -> None:
-        """Track a step that moved the weights named in `rates`; the others of the block kept their place."""
+    def seen(self, kalman: Kalman, rates: dict[str, float]) -> Seen:
+        """The block after a step that moved the weights named in `rates`; the others of it kept their place."""
         state = self.state
-        if not kalman.observes(state.step + 1):
-            state.step += 1
-            return
         parameters = [weight.parameter for weight in self.weights]
         device = parameters[0].device
         if state.mean.device != device:
             state.mean, state.second = state.mean.to(device), state.second.to(device)
-        weight = gradient = _row(parameters, state)
-        lr: Rate = rates[self.weights[0].name] if len(parameters) == 1 else 0.0
-        if kalman.equations.needs_gradient:
-            gradient = _row([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters], state)
-        if len(parameters) > 1:
-            each = zip(self.weights, self.sizes, strict=True)
-            lr = torch.cat([state.mean.new_full((size,), float(rates.get(w.name, 0.0))) for w, size in each])
-        state.update(kalman, weight, gradient, lr)
+        weight = _row(parameters, state)
+        if not kalman.equations.needs_gradient:
+            return Seen(state.mean, state.second, weight, None, 0.0)
+        gradient = _row([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters], state)
+        each = [float(rates.get(w.name, 0.0)) for w in self.weights]
+        lr: Rate = each[0]
+        if state.second.ndim == 2:
+            lr = torch.cat([state.mean.new_full((n,), rate) for n, rate in zip(self.sizes, each, strict=True)])
+        return Seen(state.mean, state.second, weight, gradient, lr)
 
 
 def _row(tensors: Sequence[Tensor], state: State) -> Tensor:
@@ -149,10 +147,15 @@ class TRADI(Tracker):
         self._blocks = blocks
 
     def observe(self, moves: list[Move]) -> None:
-        rates: dict[str, Rate] = {move.weight.name: move.lr for move in moves}
+        rates = {move.weight.name: move.lr for move in moves}
         self._start([move.weight for move in moves if not self._follows(move.weight)])
+        due: dict[Gains, list[Seen]] = {}
         for block in dict.fromkeys(self._blocks[name] for name in rates):
-            block.update(self.kalman, rates)
+            gains = block.state.advance(self.kalman)
+            if gains is not None:
+                due.setdefault(gains, []).append(block.seen(self.kalman, rates))
+        for gains, seen in due.items():
+            observe(self.kalman.equations, seen, gains)
 
     def _current(self) -> list[Block]:
         """The blocks whose weights are still in the model."""
@@ -192,8 +195,9 @@ def _started(kalman: Kalman, weights: list[Weight], joint: bool) -> State:
         mean, variance = kalman.equations.start(parameter.detach().to(_state_dtype(parameter)), weight.fan_in)
         means.append(mean.reshape(-1))
         variances.append(variance.reshape(-1))
-    second = torch.cat(variances)
-    return State(torch.cat(means), second.diag() if joint else second)
+    if joint:
+        return State(torch.cat(means), torch.cat(variances).diag())
+    return State(means[0], variances[0])  # one weight a block, whose memory these are
 
 
 def _state_dtype(parameter: Tensor) -> torch.dtype:
