@@ -11,7 +11,7 @@ import torch
 
 from tradi.bench import BENCHMARKS
 from tradi.bench.methods import Deep, Single, Swag, Tradi
-from tradi.bench.problem import Data, Shuffled
+from tradi.bench.problem import Data, Problem, Shuffled
 from tradi.bench.recipe import Recipe
 from tradi.bench.results import read_results
 from tradi.bench.runner import Case, Failure, Options, cases, run
@@ -30,7 +30,7 @@ def load(root: Path, split: int, seed: int) -> Data:
 
 
 class Broken(Single):
-    def ensemble(self, runs: Sequence[Any], data: Data, seed: int) -> Any:
+    def ensemble(self, runs: Sequence[Any], data: Problem, seed: int) -> Any:
         raise RuntimeError("out of luck")
 
 
