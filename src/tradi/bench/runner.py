@@ -25,7 +25,7 @@ from tradi.progress import hosted_by
 if TYPE_CHECKING:
     from rich.console import Console
 
-QUICK_SAMPLES = 48
+QUICK_SAMPLES, QUICK_IMAGES = 48, 16  # of a quick run; the latter where variants are heavy
 T = TypeVar("T")
 
 
@@ -130,7 +130,7 @@ def run_case(case: Case, options: Options) -> list[Failure]:
     except Exception as error:
         return [Failure(str(case), name, f"{type(error).__name__}: {error}") for name in case.methods]
     if options.quick:
-        problem = problem.first(QUICK_SAMPLES)
+        problem = problem.first(QUICK_IMAGES if case.variant.heavy else QUICK_SAMPLES)
     trained = _Trainings(case, variant, problem, options.out, list(methods.values()))
     failures = []
     for name, method in methods.items():

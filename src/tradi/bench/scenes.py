@@ -76,7 +76,7 @@ class Scenes:
 
     def first(self, samples: int) -> Scenes:
         """A few images of everything, for a quick look: each has many pixels."""
-        parts = {name: getattr(self.source, name)[: samples // 8] for name in ("train", "validation", "test")}
+        parts = {name: getattr(self.source, name)[: samples // 4] for name in ("train", "validation", "test")}
         return replace(self, source=replace(self.source, **parts))
 
     def test_chunks(self) -> Iterator[OODBatches]:

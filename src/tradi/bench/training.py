@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -162,7 +161,7 @@ class _Kept:
             return None
         try:
             saved: dict[str, Any] = torch.load(self.path, weights_only=True)
-        except (UnpicklingError, RuntimeError, EOFError) as error:
+        except Exception as error:  # whatever a decoder may say of a damaged file
             raise ValueError(f"{self.path} cannot be gone on from ({error}): delete it to train anew") from error
         fits = saved["settings"] == self.settings and self.run.trackers.keys() <= saved["trackers"].keys()
         return saved if fits else None
