@@ -39,7 +39,7 @@ def one(name: str, split: int, recipe: Recipe, root: Path) -> str:
     run = train(variant.model(data, None), data, recipe, Tradi().attach())
     line = {"set": name, "split": split, "recipe": repr(recipe), "seconds": run.seconds}
     for label, method in (("single", Single()), ("tradi", Tradi())):
-        numbers, _ = measure(method.ensemble([run], data, 0)[0], data)
+        numbers = measure(method.ensemble([run], data, 0)[0], data).metrics
         line |= {f"{label}/{metric}": numbers[metric] for metric in ("rmse", "nll")}
     return json.dumps(line)
 

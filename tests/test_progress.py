@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tradi.progress import track
+from tradi.progress import hosted_by, track
 
 
 class Terminal(io.StringIO):
@@ -57,3 +57,16 @@ def test_an_error_in_the_middle_leaves_the_next_bar_working(monkeypatch: pytest.
         list(track(broken(), "broken", 2))
     list(track(range(2), "healthy", 2))
     assert "healthy" in terminal.getvalue()
+
+
+def test_a_bar_inside_a_host_is_a_line_of_it_and_leaves_with_its_end() -> None:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(file=io.StringIO())) as progress, hosted_by(progress):
+        for _ in track(range(2), "outer", 2):
+            (line,) = progress.tasks
+            assert (line.description.strip(), line.total) == ("outer", 2)
+            assert list(track(range(3), "inner", 3)) == [0, 1, 2]
+            assert len(progress.tasks) == 1
+        assert progress.tasks == []

@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="tables and figures from a folder of results")
     report.add_argument("results", type=Path, help="the --out of tradi bench")
     report.add_argument("--out", type=Path, help="folder for the report (that of the results)")
+    report.add_argument("--data", type=Path, help="root of the data: shows its images beside pictures of predictions")
     report.set_defaults(command=_report)
 
     data = commands.add_parser("data", help="where data sets are published, whether they are here, how to get them")
@@ -83,7 +84,8 @@ def _bench(options: argparse.Namespace) -> None:
     if options.list or options.name is None:
         for benchmark in BENCHMARKS.values():
             console.print(f"[bold]{benchmark.name}[/bold]: {benchmark.title}", highlight=False)
-            console.print(f"  variants: {', '.join(v.name for v in benchmark.variants)}", highlight=False)
+            variants = (f"{v.name} (if asked for)" if v.optional else v.name for v in benchmark.variants)
+            console.print(f"  variants: {', '.join(variants)}", highlight=False)
             console.print(f"  methods: {', '.join(benchmark.methods)}", highlight=False)
         return
     if options.name not in BENCHMARKS:
@@ -110,7 +112,7 @@ def _report(options: argparse.Namespace) -> None:
     require("matplotlib", "bench")
     from tradi.report.page import write_report
 
-    for path in write_report(options.results, options.out or options.results):
+    for path in write_report(options.results, options.out or options.results, options.data):
         print(path)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import Any
 import pytest
 import torch
 
+from tests.data.test_bdd import ANOMALIES, write_bdd
+from tests.data.test_streethazards import write_streethazards
 from tradi.bench import BENCHMARKS
 from tradi.bench.methods import Deep, Single, Swag, Tradi
-from tradi.bench.problem import Data, Shuffled
+from tradi.bench.problem import Data, Problem, Shuffled
 from tradi.bench.recipe import Recipe
 from tradi.bench.results import read_results
-from tradi.bench.runner import Case, Failure, Options, cases, run
+from tradi.bench.runner import Case, Failure, Options, cases, run, run_case
 from tradi.bench.spec import Benchmark, Variant
 from tradi.models import mlp
 
@@ -30,7 +33,7 @@ def load(root: Path, split: int, seed: int) -> Data:
 
 
 class Broken(Single):
-    def ensemble(self, runs: Sequence[Any], data: Data, seed: int) -> Any:
+    def ensemble(self, runs: Sequence[Any], data: Problem, seed: int) -> Any:
         raise RuntimeError("out of luck")
 
 
@@ -134,13 +137,63 @@ def test_unknown_names_are_errors_that_list_the_known_ones(tmp_path: Path) -> No
         cases(BLOBS, Options(tmp_path, tmp_path, splits=(2,)))
 
 
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Small images in the layout of data sets that are too large to have here."""
+    root = tmp_path_factory.mktemp("data")
+    write_bdd(write_streethazards(root), ANOMALIES, old=False)
+    return {"streethazards": root, "bdd-anomaly": root}
+
+
+@pytest.mark.filterwarnings("ignore:.*results do not compare")
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_every_declared_benchmark_runs_quickly(name: str, data_root: Path, tmp_path: Path) -> None:
-    _, failures = done(BENCHMARKS[name], Options(data_root, tmp_path, quick=True))
+def test_every_declared_benchmark_runs_quickly(
+    name: str, roots: dict[str, Path], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    benchmark = BENCHMARKS[name]
+    root = roots.get(name) or request.getfixturevalue("data_root")
+    _, failures = done(benchmark, Options(root, tmp_path, quick=True))
     assert failures == []
     results = read_results(tmp_path)
-    assert len(results) == len(BENCHMARKS[name].methods) * len(BENCHMARKS[name].variants)
+    usual = [variant for variant in benchmark.variants if not variant.optional]
+    assert len(results) == sum(len(benchmark.methods_of(variant)) for variant in usual)
     assert all(result.settings["quick"] for result in results)
+    optional = tuple(variant.name for variant in benchmark.variants if variant.optional)
+    if optional:  # of which one method is enough: the others were seen above
+        _, failures = done(benchmark, Options(root, tmp_path, ("Single network",), optional, quick=True))
+        assert failures == []
+        assert len(read_results(tmp_path)) == len(results) + len(optional)
+
+
+def test_optional_variants_run_when_they_are_asked_for_and_with_methods_of_their_own(tmp_path: Path) -> None:
+    own: dict[str, Any] = {"Deep Ensemble of 9": Deep(runs=9)}
+    large = replace(BLOBS.variants[0], name="large", optional=True, methods=own)
+    benchmark = replace(BLOBS, variants=(*BLOBS.variants, large))
+    assert {case.variant.name for case in cases(benchmark, Options(tmp_path, tmp_path))} == {"sgd"}
+    asked = cases(benchmark, Options(tmp_path, tmp_path, variants=("large",)))
+    assert [(case.variant.name, case.methods) for case in asked] == [("large", own)] * 4
+    with pytest.raises(ValueError, match="unknown method 'TRADI': choose from Deep Ensemble of 9"):
+        cases(benchmark, Options(tmp_path, tmp_path, methods=("TRADI",), variants=("large",)))
+
+
+def test_heavy_cases_share_the_cores_and_are_not_trained_again(tmp_path: Path) -> None:
+    heavy = replace(BLOBS, variants=(replace(BLOBS.variants[0], heavy=True),))
+    options = Options(tmp_path, tmp_path, seeds=(0,), splits=(0,), jobs=2)
+    (case,), (light,) = cases(heavy, options), cases(BLOBS, options)
+    cores = os.cpu_count() or 1
+    assert case.threads(replace(options, jobs=1)) == cores
+    assert case.threads(replace(options, jobs=2 * cores)) == 1
+    assert light.threads(options) == case.threads(replace(options, quick=True)) == 1
+    assert run_case(case, options) == []
+    before = read_results(tmp_path)
+    for result in before:
+        result.key.path(tmp_path).unlink()
+    assert run_case(case, options) == []
+    for one, again in zip(before, read_results(tmp_path), strict=True):
+        assert one.metrics == again.metrics
+        assert one.seconds["training"] == again.seconds["training"], "the time is that of the training kept"
+    assert len(list((tmp_path / ".runs").rglob("*.pt"))) == 2
+    assert light.checkpoint(tmp_path, None, 0) is None
 
 
 def test_a_result_file_that_is_none_is_named(tmp_path: Path) -> None:

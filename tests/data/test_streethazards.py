@@ -19,8 +19,7 @@ def labels(folder: str, number: int) -> torch.Tensor:
     return random_bytes(6, 8, high=14 if folder == "test" else 13, seed=number) + 1
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
+def write_streethazards(root: Path) -> Path:
     files = {}
     for (folder, part, town), count in LAYOUT.items():
         pairs = []
@@ -30,8 +29,13 @@ def root(tmp_path: Path) -> Path:
             files[f"{folder}/{pair[1]}"] = png(labels(folder, number))
             pairs.append((pair[0], pair[1]))
         files[LISTS[part]] = odgt(pairs)
-    write(tmp_path / "StreetHazards", files)
-    return tmp_path
+    write(root / "StreetHazards", files)
+    return root
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return write_streethazards(tmp_path)
 
 
 def test_twelve_classes_are_learnt_and_anomalies_are_ood(root: Path) -> None:

@@ -1,11 +1,28 @@
 """The paper's experiments: a benchmark is data, and one runner executes them all."""
 
 from tradi.bench.ablation import ABLATION
+from tradi.bench.anomaly import BDD_ANOMALY, STREETHAZARDS
+from tradi.bench.camvid import CAMVID_OOD
+from tradi.bench.cifar import CIFAR10, CIFAR10_OOD
 from tradi.bench.mnist import MNIST, MNIST_OOD
 from tradi.bench.spec import Benchmark
 from tradi.bench.toy import TOY
 from tradi.bench.uci import UCI
 
-BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in (TOY, UCI, MNIST, MNIST_OOD, ABLATION)}
+BENCHMARKS: dict[str, Benchmark] = {
+    benchmark.name: benchmark
+    for benchmark in (
+        TOY,
+        UCI,
+        MNIST,
+        MNIST_OOD,
+        CIFAR10,
+        CIFAR10_OOD,
+        CAMVID_OOD,
+        STREETHAZARDS,
+        BDD_ANOMALY,
+        ABLATION,
+    )
+}
 
 __all__ = ["BENCHMARKS", "Benchmark"]

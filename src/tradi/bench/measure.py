@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any
+import time
 
 import torch
 from torch import Tensor
 
 from tradi import metrics
-from tradi.bench.problem import EVALUATED, Data
+from tradi.bench.measured import Curves, Measured, Numbers, as_lists
+from tradi.bench.pixels import measure_scenes
+from tradi.bench.problem import Data, Problem
+from tradi.bench.scenes import Scenes
 from tradi.ensemble import Ensemble
 from tradi.prediction import Categorical, GaussianMixture
-
-Numbers = dict[str, float]
-Curves = dict[str, dict[str, Any]]  # fields of the curves of `tradi.metrics`, as lists
 
 SCORES = {
     "confidence": metrics.one_minus_confidence,
@@ -23,14 +22,20 @@ SCORES = {
 }
 
 
-def measure(ensemble: Ensemble, data: Data) -> tuple[Numbers, Curves]:
+def measure(ensemble: Ensemble, problem: Problem) -> Measured:
     """All metrics of the task, on test data alone."""
-    return _regression(ensemble, data) if data.is_regression else _classification(ensemble, data)
+    if isinstance(problem, Scenes):
+        return measure_scenes(ensemble, problem)
+    started = time.perf_counter()
+    outputs = ensemble.predict(problem.test[0].split(problem.at_once))
+    seconds = time.perf_counter() - started
+    task = _regression if problem.is_regression else _classification
+    return Measured(*task(outputs, ensemble, problem), seconds)
 
 
-def _classification(ensemble: Ensemble, data: Data) -> tuple[Numbers, Curves]:
-    x, labels = data.test
-    inside = Categorical(ensemble.predict(x.split(EVALUATED)))
+def _classification(logits: Tensor, ensemble: Ensemble, data: Data) -> tuple[Numbers, Curves]:
+    labels = data.test[1]
+    inside = Categorical(logits)
     correct = inside.labels == labels
     numbers = {
         "accuracy": metrics.accuracy(inside.probs, labels),
@@ -38,9 +43,9 @@ def _classification(ensemble: Ensemble, data: Data) -> tuple[Numbers, Curves]:
         "brier": metrics.brier(inside.probs, labels),
         "ece": metrics.ece(inside.confidence, correct),
     }
-    curves: Curves = {"calibration": _fields(metrics.calibration_curve(inside.confidence, correct))}
+    curves: Curves = {"calibration": as_lists(metrics.calibration_curve(inside.confidence, correct))}
     for kind, unknown in data.ood.items():
-        outside = Categorical(ensemble.predict(unknown.split(EVALUATED)))
+        outside = Categorical(ensemble.predict(unknown.split(data.at_once)))
         is_ood = _marks(inside, outside)
         numbers |= {f"{kind}/{name}": value for name, value in _found(inside, outside).items()}
         numbers[f"{kind}/joint_ece"] = metrics.joint_ece(inside.confidence, correct, outside.confidence)
@@ -48,12 +53,12 @@ def _classification(ensemble: Ensemble, data: Data) -> tuple[Numbers, Curves]:
         confidence = torch.cat([inside.confidence, outside.confidence])
         predicted = torch.cat([inside.labels, outside.labels])
         curves |= {
-            f"{kind}/accuracy_confidence": _fields(metrics.accuracy_confidence(*everything)),
-            f"{kind}/calibration": _fields(metrics.calibration_curve(*everything)),
-            f"{kind}/ap_calibration": _fields(
+            f"{kind}/accuracy_confidence": as_lists(metrics.accuracy_confidence(*everything)),
+            f"{kind}/calibration": as_lists(metrics.calibration_curve(*everything)),
+            f"{kind}/ap_calibration": as_lists(
                 metrics.ap_calibration(everything[0], predicted, everything[1], inside.probs.shape[1])
             ),
-            f"{kind}/confidence_histogram": _fields(metrics.confidence_histogram(confidence, is_ood)),
+            f"{kind}/confidence_histogram": as_lists(metrics.confidence_histogram(confidence, is_ood)),
         }
     return numbers | _on_validation(ensemble, data), curves
 
@@ -63,9 +68,9 @@ def _on_validation(ensemble: Ensemble, data: Data) -> Numbers:
     if not data.probes:
         return {}
     x, labels = data.validation
-    inside = Categorical(ensemble.predict(x.split(EVALUATED)))
+    inside = Categorical(ensemble.predict(x.split(data.at_once)))
     numbers = {"validation/nll": metrics.nll_from_log_probs(inside.log_probs, labels)}
-    probes = [Categorical(ensemble.predict(probe.split(EVALUATED))) for probe in data.probes.values()]
+    probes = [Categorical(ensemble.predict(probe.split(data.at_once))) for probe in data.probes.values()]
     found = [_found(inside, probe) for probe in probes]
     return numbers | {f"validation/{name}": sum(one[name] for one in found) / len(found) for name in found[0]}
 
@@ -87,17 +92,16 @@ def _marks(inside: Categorical, outside: Categorical) -> Tensor:
     )
 
 
-def _regression(ensemble: Ensemble, data: Data) -> tuple[Numbers, Curves]:
-    x, y = data.test
+def _regression(outputs: tuple[Tensor, Tensor], ensemble: Ensemble, data: Data) -> tuple[Numbers, Curves]:
     mean, std = data.unit
-    prediction = _in_unit(ensemble.predict(x.split(EVALUATED)), data)
-    target = y * std + mean
+    prediction = _in_unit(outputs, data)
+    target = data.test[1] * std + mean
     numbers = _regression_numbers(prediction, target)
     curves: Curves = {}
     if "grid" in data.extra:  # one-dimensional: a picture, and what lies outside the range of the data
         grid = data.extra["grid"]
-        whole = _in_unit(ensemble.predict(grid.split(EVALUATED)), data)
-        curves["regression_band"] = _fields(metrics.regression_band(whole, grid)) | {
+        whole = _in_unit(ensemble.predict(grid.split(data.at_once)), data)
+        curves["regression_band"] = as_lists(metrics.regression_band(whole, grid)) | {
             name: values.flatten().tolist() for name, values in data.extra.items()
         }
         seen = (grid.abs() <= data.train[0].abs().max())[:, 0]
@@ -124,8 +128,3 @@ def _in_unit(outputs: tuple[Tensor, Tensor], data: Data) -> GaussianMixture:
     means, variances = outputs
     mean, std = data.unit
     return GaussianMixture(means * std + mean, variances * std**2)
-
-
-def _fields(curve: Any) -> dict[str, Any]:
-    values = {field.name: getattr(curve, field.name) for field in fields(curve)}
-    return {name: value.tolist() if isinstance(value, Tensor) else value for name, value in values.items()}

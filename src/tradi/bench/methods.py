@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from tradi.bench.problem import Data
+from tradi.bench.problem import Problem
 from tradi.bench.training import Attach, Run
 from tradi.covariance import Covariance, FourierFeatures, by_layer
 from tradi.ensemble import Ensemble
@@ -37,7 +37,7 @@ class Method(Protocol):
         """The trackers it needs during training, by a name that says what they do."""
         ...
 
-    def ensemble(self, runs: Sequence[Run], data: Data, seed: int) -> tuple[Ensemble, Notes]:
+    def ensemble(self, runs: Sequence[Run], data: Problem, seed: int) -> tuple[Ensemble, Notes]:
         """The ensemble, ready to predict."""
         ...
 
@@ -56,7 +56,7 @@ class Single:
     def attach(self) -> dict[str, Attach]:
         return {}
 
-    def ensemble(self, runs: Sequence[Run], data: Data, seed: int) -> tuple[Ensemble, Notes]:
+    def ensemble(self, runs: Sequence[Run], data: Problem, seed: int) -> tuple[Ensemble, Notes]:
         del data, seed
         return MaximumProbability(runs[0].model).sample(1), {}
 
@@ -70,7 +70,7 @@ class Deep(Single):
 
     runs: int = 5
 
-    def ensemble(self, runs: Sequence[Run], data: Data, seed: int) -> tuple[Ensemble, Notes]:
+    def ensemble(self, runs: Sequence[Run], data: Problem, seed: int) -> tuple[Ensemble, Notes]:
         del data, seed
         return DeepEnsemble([run.model for run in runs[: self.runs]]).sample(), {}
 
@@ -84,7 +84,7 @@ class Dropout(Single):
 
     members: int = 20
 
-    def ensemble(self, runs: Sequence[Run], data: Data, seed: int) -> tuple[Ensemble, Notes]:
+    def ensemble(self, runs: Sequence[Run], data: Problem, seed: int) -> tuple[Ensemble, Notes]:
         del data
         return MCDropout(runs[0].model).sample(self.members, seed), {}
 
@@ -99,12 +99,12 @@ class Perturbed(Single):
     members: int = 20
     searched: int = 10
 
-    def ensemble(self, runs: Sequence[Run], data: Data, seed: int) -> tuple[Ensemble, Notes]:
+    def ensemble(self, runs: Sequence[Run], data: Problem, seed: int) -> tuple[Ensemble, Notes]:
         posterior, notes = _scaled(GaussianPerturbation(runs[0].model), data, 0.0, self.searched, seed)
         return posterior.sample(self.members, seed + 1).refresh(data.refresh_batches), notes
 
     def quick(self) -> Perturbed:
-        return replace(self, members=2, searched=2)
+        return replace(self, members=2, searched=1)
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Swag(Single):
 
         return {repr(self): build}
 
-    def ensemble(self, runs: Sequence[Run], data: Data, seed: int) -> tuple[Ensemble, Notes]:
+    def ensemble(self, runs: Sequence[Run], data: Problem, seed: int) -> tuple[Ensemble, Notes]:
         posterior = runs[0].posteriors[repr(self)]
         return posterior.sample(self.members, seed + 1).refresh(data.refresh_batches), {}
 
@@ -165,7 +165,7 @@ class Tradi(Single):
     def posterior(self, run: Run) -> Posterior:
         return run.posteriors[self.tracker].with_covariance(self.covariance)
 
-    def ensemble(self, runs: Sequence[Run], data: Data, seed: int) -> tuple[Ensemble, Notes]:
+    def ensemble(self, runs: Sequence[Run], data: Problem, seed: int) -> tuple[Ensemble, Notes]:
         posteriors = [self.posterior(run) for run in runs[: self.runs]]
         notes: list[Notes] = []
         if self.tolerance is not None:
@@ -175,7 +175,7 @@ class Tradi(Single):
         return ensemble.refresh(data.refresh_batches), {"searches": notes}
 
     def quick(self) -> Tradi:
-        return replace(self, members=2, searched=2)
+        return replace(self, runs=min(self.runs, 2), members=2, searched=1)
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class Untracked(Tradi):
         return Posterior(model, layers, self.covariance)
 
 
-def _scaled(posterior: Posterior, data: Data, tolerance: float, members: int, seed: int) -> tuple[Posterior, Notes]:
+def _scaled(posterior: Posterior, data: Problem, tolerance: float, members: int, seed: int) -> tuple[Posterior, Notes]:
     with warnings.catch_warnings():  # the result file says which scale, and why
         warnings.filterwarnings("ignore", "all noise hurts|no noise up to")
         chosen = posterior.choose_scale(

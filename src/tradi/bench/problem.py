@@ -1,17 +1,17 @@
-"""What every method of a benchmark is given: one split of one problem, in memory."""
+"""What every method of a benchmark is given: one split of one problem, in memory or, of scenes, on disk."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+from tradi.bench.scenes import Scenes
 
 Pair = tuple[Tensor, Tensor]
-
-EVALUATED = 1000  # samples that pass through a network at once
-REFRESHED = 5120  # training samples that BatchNorm statistics are recomputed on
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +24,9 @@ class Data:
         unit: mean and standard deviation of a regression target, in whose unit results are reported.
         extra: further tensors that a benchmark's figures need, by name.
         probes: inputs made out of validation data that belong to no class, by name: what settings may be chosen by.
+        augment: what is done to the inputs of every training batch.
+        at_once: samples that pass through a network together.
+        refreshed: training samples that BatchNorm statistics are recomputed on.
     """
 
     train: Pair
@@ -33,6 +36,9 @@ class Data:
     unit: tuple[float, float] = (0.0, 1.0)
     extra: dict[str, Tensor] = field(default_factory=dict)
     probes: dict[str, Tensor] = field(default_factory=dict)
+    augment: Callable[[Tensor], Tensor] | None = None
+    at_once: int = 1000
+    refreshed: int = 5120
 
     @property
     def is_regression(self) -> bool:
@@ -45,13 +51,13 @@ class Data:
     @property
     def validation_batches(self) -> list[Pair]:
         x, y = self.validation
-        return list(zip(x.split(EVALUATED), y.split(EVALUATED), strict=True))
+        return list(zip(x.split(self.at_once), y.split(self.at_once), strict=True))
 
     @property
     def refresh_batches(self) -> list[Tensor]:
         """Shuffled training inputs, the same ones every time."""
         x = self.train[0]
-        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:REFRESHED]
+        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[: self.refreshed]
         # BatchNorm cannot see a batch of one sample.
         return [batch for batch in x[order].split(512) if len(batch) > 1]
 
@@ -59,7 +65,15 @@ class Data:
         """A few samples of everything, for a quick look."""
         train, validation, test = ((x[:samples], y[:samples]) for x, y in (self.train, self.validation, self.test))
         ood, probes = ({name: x[:samples] for name, x in part.items()} for part in (self.ood, self.probes))
-        return Data(train, validation, test, ood, self.unit, self.extra, probes)
+        return replace(self, train=train, validation=validation, test=test, ood=ood, probes=probes)
+
+    def training(self, batch: int) -> Shuffled:
+        """Batches to train on, in an order of torch's own random numbers."""
+        return Shuffled(self.train, batch, self.augment)
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """What classification minimises; regression has its two stages."""
+        return F.cross_entropy(output, target)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +82,7 @@ class Shuffled:
 
     pair: Pair
     batch: int
+    augment: Callable[[Tensor], Tensor] | None = None
 
     def __len__(self) -> int:
         samples = len(self.pair[0])
@@ -79,4 +94,7 @@ class Shuffled:
         x, y = x[order], y[order]  # once an epoch: then every batch is a view
         for i in range(len(self)):
             part = slice(i * self.batch, (i + 1) * self.batch)
-            yield x[part], y[part]
+            yield x[part] if self.augment is None else self.augment(x[part]), y[part]
+
+
+Problem = Data | Scenes

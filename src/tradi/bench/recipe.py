@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, MultiStepLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, MultiStepLR, PolynomialLR
 
 from tradi.regression import TwoStage
 
@@ -23,7 +23,7 @@ class Recipe:
         momentum: of SGD.
         epochs: passes over the training data, in classification.
         batch: samples a step.
-        decay: "cosine" to 0, or the epochs after which the rate is divided by 10.
+        decay: "cosine" or "polynomial" (of power 0.9) to 0, or the epochs after which the rate is divided by 10.
         stages: the two stages of regression, in place of `epochs` and `decay`.
     """
 
@@ -53,6 +53,8 @@ class Recipe:
         """The learning-rate schedule, stepped after every batch."""
         if self.decay == "cosine":
             return CosineAnnealingLR(optimizer, self.epochs * steps_per_epoch)
+        if self.decay == "polynomial":
+            return PolynomialLR(optimizer, self.epochs * steps_per_epoch, 0.9)
         return MultiStepLR(optimizer, [int(epoch) * steps_per_epoch for epoch in self.decay], 0.1)
 
     def quick(self) -> Recipe:

@@ -13,7 +13,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tradi import __version__
+from tradi.bench.measured import Pictures
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,26 @@ def read_results(out: Path) -> list[Result]:
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{path} is not a result file: {error}; delete it and run the benchmark again") from error
     return results
+
+
+def write_pictures(key: Key, out: Path, pictures: Pictures) -> Path:
+    """Keep what pictures are drawn from beside the result: predictions only, never images of the data set."""
+    path = key.path(out).with_suffix(".npz")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    with partial.open("wb") as file:
+        np.savez_compressed(file, **pictures)  # type: ignore[arg-type]
+    partial.replace(path)
+    return path
+
+
+def read_pictures(key: Key, out: Path) -> Pictures | None:
+    """What `write_pictures` kept of a result, if it did."""
+    path = key.path(out).with_suffix(".npz")
+    if not path.exists():
+        return None
+    with np.load(path, allow_pickle=False) as file:
+        return dict(file)
 
 
 def peak_memory_mb() -> float:

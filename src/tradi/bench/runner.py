@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from tradi.bench.measure import measure
+from tradi.bench.measured import Pictures
 from tradi.bench.methods import Method
-from tradi.bench.problem import EVALUATED, Data
-from tradi.bench.results import Key, Result, made_by, peak_memory_mb
+from tradi.bench.problem import Problem
+from tradi.bench.results import Key, Result, made_by, peak_memory_mb, write_pictures
 from tradi.bench.spec import Benchmark, Variant
 from tradi.bench.training import Run, train
 from tradi.extras import require
+from tradi.progress import hosted_by
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-QUICK_SAMPLES = 48
+QUICK_SAMPLES, QUICK_IMAGES = 48, 16  # of a quick run; the latter where variants are heavy
 T = TypeVar("T")
 
 
@@ -34,8 +36,9 @@ class Options:
     Args:
         data: root of the data.
         out: folder of the results.
-        methods: names of methods, of variants, ...; None for all.
-        variants, seeds, splits: likewise.
+        methods: names of methods; None for all.
+        variants: names of variants; None for all that are not optional.
+        seeds, splits: numbers; None for all.
         quick: the smallest run that goes through everything; its results say nothing.
         jobs: processes.
         command: how this was called, for the record.
@@ -65,6 +68,17 @@ class Case:
     def __str__(self) -> str:
         return f"{self.benchmark}/{self.variant.name} split {self.split} seed {self.seed}"
 
+    def threads(self, options: Options) -> int:
+        """Threads of torch: one, for small networks gain nothing from more, but heavy cases share all cores."""
+        heavy = self.variant.heavy and not options.quick
+        return max(1, (os.cpu_count() or 1) // options.jobs) if heavy else 1
+
+    def checkpoint(self, out: Path, dropout: float | None, number: int) -> Path | None:
+        """Where a heavy training run is kept, beside the results: it may be deleted once they are there."""
+        own = "" if dropout is None else f"-dropout-{dropout:g}"
+        name = f"seed-{self.seed}-split-{self.split}{own}-run-{number}.pt"
+        return out / ".runs" / self.benchmark / self.variant.name / name if self.variant.heavy else None
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -77,10 +91,11 @@ class Failure:
 
 def cases(benchmark: Benchmark, options: Options) -> list[Case]:
     """What is left to do: everything asked for, less what is in the folder already."""
-    methods = _chosen(benchmark.methods, options.methods, "method")
-    variants = _chosen({variant.name: variant for variant in benchmark.variants}, options.variants, "variant")
+    default = tuple(variant.name for variant in benchmark.variants if not variant.optional)
+    variants = _chosen({v.name: v for v in benchmark.variants}, options.variants or default, "variant")
     found = []
     for variant in variants.values():
+        methods = _chosen(benchmark.methods_of(variant), options.methods, "method")
         for split in (0,) if options.quick else options.splits or range(variant.splits):
             if not 0 <= split < variant.splits:
                 raise ValueError(f"{variant.name} has splits 0 to {variant.splits - 1}, got {split}")
@@ -105,25 +120,30 @@ def run(benchmark: Benchmark, options: Options) -> Iterator[tuple[Case, list[Fai
 
 def run_case(case: Case, options: Options) -> list[Failure]:
     """Train what the methods need and evaluate them one by one; a method that fails does not stop the others."""
-    torch.set_num_threads(1)  # cases run beside each other, and small networks gain nothing from threads
+    threads = case.threads(options)
+    torch.set_num_threads(threads)
+    variant, methods = case.variant, case.methods
+    if options.quick:
+        variant, methods = variant.quick(), {name: method.quick() for name, method in methods.items()}
     try:
-        data = case.variant.load(options.data, case.split, case.seed)
+        problem = variant.load(options.data, case.split, case.seed)
     except Exception as error:
         return [Failure(str(case), name, f"{type(error).__name__}: {error}") for name in case.methods]
-    recipe, methods = case.variant.recipe, case.methods
     if options.quick:
-        data, recipe = data.first(QUICK_SAMPLES), recipe.quick()
-        methods = {name: method.quick() for name, method in methods.items()}
-    trained = _Trainings(case, data, partial(train, data=data, recipe=recipe), list(methods.values()))
+        problem = problem.first(QUICK_IMAGES if case.variant.heavy else QUICK_SAMPLES)
+    trained = _Trainings(case, variant, problem, options.out, list(methods.values()))
     failures = []
     for name, method in methods.items():
         try:
             result: dict[str, Any] = {
                 "key": Key(case.benchmark, case.variant.name, name, case.seed, case.split),
-                "settings": {"method": repr(method), "recipe": repr(recipe), "quick": options.quick},
-                "made_by": {"command": options.command, **made_by()},
+                "settings": {"method": repr(method), "recipe": repr(variant.recipe), "quick": options.quick},
+                "made_by": {"command": options.command, **made_by(), "threads": threads},
             }
-            Result(**result, **_evaluate(method, data, trained, case.seed)).write(options.out)
+            found, pictures = _evaluate(method, problem, trained, case.seed)
+            if pictures and case.seed == 0:
+                write_pictures(result["key"], options.out, pictures)
+            Result(**result, **found).write(options.out)
         except Exception:
             failures.append(Failure(str(case), name, traceback.format_exc()))
     return failures
@@ -134,8 +154,9 @@ class _Trainings:
     """The runs of a case, trained when first asked for, with every tracker that any method wants."""
 
     case: Case
-    data: Data
-    fit: Callable[..., Run]
+    variant: Variant
+    problem: Problem
+    out: Path
     methods: list[Method]
 
     def __post_init__(self) -> None:
@@ -154,34 +175,34 @@ class _Trainings:
             }
             # Runs of one seed are as different as those of two: the number counts in steps that seeds do not reach.
             torch.manual_seed(self.case.seed + 1000 * number)
-            model = self.case.variant.model(self.data, dropout)
-            self._runs[dropout, number] = self.fit(model, attach=attach)
+            model = self.variant.model(self.problem, dropout)
+            place = self.case.checkpoint(self.out, dropout, number)
+            self._runs[dropout, number] = train(model, self.problem, self.variant.recipe, attach, place)
         return self._runs[dropout, number]
 
 
-def _evaluate(method: Method, data: Data, trained: _Trainings, seed: int) -> dict[str, Any]:
+def _evaluate(method: Method, problem: Problem, trained: _Trainings, seed: int) -> tuple[dict[str, Any], Pictures]:
     runs = trained.get(method)
     tracking = sum(run.tracking[tracker] for run in runs for tracker in method.attach())
     started = time.perf_counter()
-    ensemble, notes = method.ensemble(runs, data, seed)
+    ensemble, notes = method.ensemble(runs, problem, seed)
     prepared = time.perf_counter()
-    ensemble.predict(data.test[0].split(EVALUATED))
-    predicted = time.perf_counter()
-    numbers, curves = measure(ensemble, data)
+    measured = measure(ensemble, problem)
     seconds = {
         "training": sum(run.seconds for run in runs) + tracking,
         "tracking": tracking,
         "preparing": prepared - started,
-        "predicting": predicted - prepared,
+        "predicting": measured.seconds,
     }
     notes = notes | {"steps": [run.steps for run in runs]}
-    return {
-        "metrics": numbers,
-        "curves": curves,
+    found = {
+        "metrics": measured.metrics,
+        "curves": measured.curves,
         "notes": notes,
         "seconds": seconds,
         "peak_memory_mb": peak_memory_mb(),
     }
+    return found, measured.pictures
 
 
 def _with_case(case: Case, options: Options) -> tuple[Case, list[Failure]]:
@@ -217,7 +238,7 @@ def show(benchmark: Benchmark, options: Options, console: Console) -> list[Failu
         TimeRemainingColumn(),
     )
     # Cases differ in length, so the estimate averages over all that are done.
-    with Progress(*columns, console=console, speed_estimate_period=1e9) as progress:
+    with Progress(*columns, console=console, speed_estimate_period=1e9) as progress, hosted_by(progress):
         task = progress.add_task(benchmark.name, total=len(todo))
         for case, failed in run(benchmark, options):
             progress.update(task, advance=1, description=str(case))

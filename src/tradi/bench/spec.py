@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from tradi.bench.methods import Method
-from tradi.bench.problem import Data
+from tradi.bench.problem import Problem
 from tradi.bench.recipe import Recipe
 
 
@@ -23,13 +24,26 @@ class Variant:
         model: builds a fresh network for the data, given a dropout rate (None: the benchmark's own).
         recipe: trains it.
         splits: number of published splits.
+        optional: it runs only when it is asked for by name.
+        heavy: a training takes many minutes: all cores work on it, and what is trained is kept (see `training`).
+        methods: in place of the benchmark's.
+        miniature: what a quick run takes in its place, where data or network are too large for one.
     """
 
     name: str
-    load: Callable[[Path, int, int], Data]
-    model: Callable[[Data, float | None], nn.Module]
+    load: Callable[[Path, int, int], Problem]
+    model: Callable[[Any, float | None], nn.Module]  # the problem is one that `load` gives
     recipe: Recipe
     splits: int = 1
+    optional: bool = False
+    heavy: bool = False
+    methods: dict[str, Method] | None = None
+    miniature: Variant | None = None
+
+    def quick(self) -> Variant:
+        """The same, as small as can be."""
+        small = self.miniature or self
+        return replace(small, recipe=small.recipe.quick())
 
 
 @dataclass(frozen=True)
@@ -49,3 +63,7 @@ class Benchmark:
     variants: tuple[Variant, ...]
     methods: dict[str, Method]
     seeds: tuple[int, ...] = (0,)
+
+    def methods_of(self, variant: Variant) -> dict[str, Method]:
+        """The methods that a variant is solved by."""
+        return self.methods if variant.methods is None else variant.methods

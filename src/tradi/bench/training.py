@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import torch
 from torch import nn
-from torch.nn import functional as F
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
-from tradi.bench.problem import Data, Shuffled
+from tradi.bench.problem import Problem
 from tradi.bench.recipe import Recipe
 from tradi.methods import SWAG, TRADI
 from tradi.posterior import Posterior
+from tradi.progress import track
 from tradi.regression import MeanVariance
 from tradi.tracking import Move
 
@@ -40,39 +44,127 @@ class Run:
     steps: int
 
 
-def train(model: nn.Module, data: Data, recipe: Recipe, attach: dict[str, Attach]) -> Run:
-    """Train a network by a recipe with all the given trackers attached at once."""
+def train(
+    model: nn.Module, problem: Problem, recipe: Recipe, attach: dict[str, Attach], checkpoint: Path | None = None
+) -> Run:
+    """Train a network by a recipe with all the given trackers attached at once.
+
+    Args:
+        model: a fresh one.
+        problem: what it learns.
+        recipe: how.
+        attach: trackers by name.
+        checkpoint: file in which a run of epochs is kept after each of them, and from which it goes on if it is there.
+    """
     optimizer = recipe.build(model)
-    loader = Shuffled(data.train, recipe.batch)
+    loader = problem.training(recipe.batch)
     trackers = {name: one(model, optimizer, len(loader), recipe.total_epochs) for name, one in attach.items()}
-    clocks = {name: _clocked(tracker) for name, tracker in trackers.items()}
-    steps = 0
-
-    def count(*_: object) -> None:
-        nonlocal steps
-        steps += 1
-
-    optimizer.register_step_post_hook(count)
-    started = time.perf_counter()
+    run = _Training(model, optimizer, trackers, {name: _clocked(tracker) for name, tracker in trackers.items()})
+    optimizer.register_step_post_hook(run.count)
     if isinstance(model, MeanVariance) and recipe.stages is not None:
-        recipe.stages.fit(model, optimizer, loader, data.validation_batches)
+        started = time.perf_counter()
+        recipe.stages.fit(model, optimizer, loader, problem.validation_batches)
+        run.seconds = time.perf_counter() - started
     else:
-        _classify(model, optimizer, loader, recipe)
-    seconds = time.perf_counter() - started
-    tracking = {name: clock[0] for name, clock in clocks.items()}
+        schedule = recipe.schedule(optimizer, len(loader))
+        kept = _Kept(checkpoint, f"{recipe!r}\n{model!r}", run, schedule)
+        done = kept.resume()
+        for epoch in track(range(done, recipe.epochs), "training, epochs", recipe.epochs - done):
+            run.epoch(loader, problem.loss, schedule)
+            kept.write(epoch + 1)
+    tracking = {name: clock[0] for name, clock in run.clocks.items()}
     posteriors = {name: tracker.posterior() for name, tracker in trackers.items()}
-    return Run(model.eval(), posteriors, seconds - sum(tracking.values()), tracking, steps)
+    return Run(model.eval(), posteriors, run.seconds - sum(tracking.values()), tracking, run.steps)
 
 
-def _classify(model: nn.Module, optimizer: Optimizer, loader: Shuffled, recipe: Recipe) -> None:
-    schedule = recipe.schedule(optimizer, len(loader))
-    model.train()
-    for _ in range(recipe.epochs):
+@dataclass(eq=False)
+class _Training:
+    """A run under way."""
+
+    model: nn.Module
+    optimizer: Optimizer
+    trackers: dict[str, TRADI | SWAG]
+    clocks: dict[str, list[float]]
+    seconds: float = 0.0
+    steps: int = 0
+
+    def count(self, *_: object) -> None:
+        self.steps += 1
+
+    def epoch(self, loader: Any, loss: Callable[..., torch.Tensor], schedule: LRScheduler) -> None:
+        started = time.perf_counter()
+        self.model.train()
         for x, y in loader:
-            optimizer.zero_grad()
-            F.cross_entropy(model(x), y).backward()
-            optimizer.step()
+            self.optimizer.zero_grad()
+            loss(self.model(x), y).backward()
+            self.optimizer.step()
             schedule.step()
+        self.seconds += time.perf_counter() - started
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """A run as it is kept in a file, with all that decides how it goes on: a resumed run is the uninterrupted one.
+
+    Args:
+        path: of the file; None keeps nothing.
+        settings: another run's file, of other settings or without a tracker that is asked for, is as good as none.
+        run: what is kept.
+        schedule: of its learning rate.
+    """
+
+    path: Path | None
+    settings: str
+    run: _Training
+    schedule: LRScheduler
+
+    def resume(self) -> int:
+        """Put the run where the file left it; the number of epochs that are done."""
+        saved = self._read()
+        if saved is None:
+            return 0
+        run = self.run
+        run.model.load_state_dict(saved["model"])
+        run.optimizer.load_state_dict(saved["optimizer"])
+        self.schedule.load_state_dict(saved["schedule"])
+        for name, tracker in run.trackers.items():
+            tracker.load_state_dict(saved["trackers"][name])
+            run.clocks[name][0] = saved["clocks"][name]
+        run.seconds, run.steps = saved["seconds"], saved["steps"]
+        torch.set_rng_state(saved["random"])
+        return int(saved["epochs"])
+
+    def write(self, epochs: int) -> None:
+        """Replace the file in one go: a killed process leaves no half of one."""
+        if self.path is None:
+            return
+        run = self.run
+        state = {
+            "settings": self.settings,
+            "epochs": epochs,
+            "model": run.model.state_dict(),
+            "optimizer": run.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "trackers": {name: tracker.state_dict() for name, tracker in run.trackers.items()},
+            "clocks": {name: clock[0] for name, clock in run.clocks.items()},
+            "seconds": run.seconds,
+            "steps": run.steps,
+            "random": torch.get_rng_state(),
+        }
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        partial = self.path.with_suffix(".partial")
+        torch.save(state, partial)
+        partial.replace(self.path)
+
+    def _read(self) -> dict[str, Any] | None:
+        if self.path is None or not self.path.exists():
+            return None
+        try:
+            saved: dict[str, Any] = torch.load(self.path, weights_only=True)
+        except Exception as error:  # whatever a decoder may say of a damaged file
+            raise ValueError(f"{self.path} cannot be gone on from ({error}): delete it to train anew") from error
+        fits = saved["settings"] == self.settings and self.run.trackers.keys() <= saved["trackers"].keys()
+        return saved if fits else None
 
 
 def _clocked(tracker: TRADI | SWAG) -> list[float]:

@@ -47,6 +47,13 @@ class Legend:
             raise ValueError(f"held_out names {', '.join(unknown)}: there are {', '.join(self.classes)}")
         return [name for name in self.classes if name not in held_out]
 
+    @property
+    def palette(self) -> NDArray[np.uint8]:
+        """The colour of each of the 256 values, (256, 3); black where there is no class."""
+        colours = np.zeros((256, 3), np.uint8)
+        colours[self.first : self.first + len(self.classes)] = list(self.classes.values())
+        return colours
+
     def value(self, name: str) -> int:
         """The value of a class in label images."""
         return list(self.classes).index(name) + self.first

@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tradi import metrics
-from tradi.bench.results import Result, read_results
+from tradi.bench import BENCHMARKS
+from tradi.bench.measured import Pictures
+from tradi.bench.results import Result, read_pictures, read_results
+from tradi.bench.scenes import Scenes
 from tradi.report import figures
+from tradi.report.pictures import panels
 from tradi.report.tables import by_problem, in_order, tables
 
 if TYPE_CHECKING:
@@ -23,14 +27,20 @@ table{border-collapse:collapse;margin:.5rem 0}th,td{padding:.25rem .6rem;border-
 th:first-child,td:first-child{text-align:left}td.best{font-weight:700}img{max-width:100%}main{overflow-x:auto}"""
 
 
-def write_report(folder: Path, out: Path) -> list[Path]:
-    """Read a folder of results; write `report.md`, `report.html` and the figures to `out`."""
+def write_report(folder: Path, out: Path, data: Path | None = None) -> list[Path]:
+    """Read a folder of results; write `report.md`, `report.html` and the figures to `out`.
+
+    Args:
+        folder: of the results.
+        out: folder of the report.
+        data: root of the data; where it is given, pictures of predictions stand beside the images themselves.
+    """
     results = read_results(folder)
     if not results:
         raise FileNotFoundError(f"no results under {folder}: run `tradi bench NAME --out {folder}` first")
     out.mkdir(parents=True, exist_ok=True)
     made = tables(results)
-    drawn = draw(results)
+    drawn = draw(results) | draw_pictures(results, folder, data)
     written = [out / "report.md", out / "report.html"]
     for name, figure in drawn.items():
         written.append(out / f"{name}.png")
@@ -68,6 +78,36 @@ def draw(results: Sequence[Result]) -> dict[str, Figure]:
             name = "-".join([benchmark, variant, *curve.split("/")]).replace("_", "-")
             drawn[name] = _draw(curve.split("/")[-1], {m: c[curve] for m, c in shown.items() if curve in c})
     return drawn
+
+
+def draw_pictures(results: Sequence[Result], folder: Path, data: Path | None) -> dict[str, Figure]:
+    """What methods made of a few test images, for problems of which pictures were kept, by file name."""
+    kept: dict[tuple[str, str], dict[str, tuple[Result, Pictures]]] = {}
+    for result in results:
+        pictures = read_pictures(result.key, folder)
+        if pictures is not None:
+            methods = kept.setdefault((result.key.benchmark, result.key.variant), {})
+            methods[result.key.method] = result, pictures
+    drawn = {}
+    for (benchmark, variant), methods in kept.items():
+        ordered = in_order([result for result, _ in methods.values()])
+        scenes = None if data is None else _scenes(ordered[0], data)
+        by_method = {result.key.method: methods[result.key.method][1] for result in ordered}
+        for place, index in enumerate(next(iter(by_method.values()))["index"].tolist()):
+            beside = None if scenes is None else scenes.view(index)
+            drawn[f"{benchmark}-{variant}-image-{index}"] = panels(by_method, place, beside)
+    return drawn
+
+
+def _scenes(result: Result, data: Path) -> Scenes | None:
+    """The problem of a result, for its images; None where they are not to be had."""
+    key = result.key
+    (variant,) = (v for v in BENCHMARKS[key.benchmark].variants if v.name == key.variant)
+    try:
+        problem = (variant.quick() if result.settings["quick"] else variant).load(data, key.split, key.seed)
+    except FileNotFoundError:
+        return None
+    return problem if isinstance(problem, Scenes) else None
 
 
 def _draw(kind: str, curves: dict[str, dict[str, Any]]) -> Figure:

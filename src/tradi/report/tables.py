@@ -59,14 +59,44 @@ CLASSIFICATION = (
     Column("NLL", "nll", digits=4),
     Column("ECE", "ece", digits=4),
 )
-OOD = (
-    *CLASSIFICATION[:2],
-    Column("AUC", "notMNIST/confidence/auroc", 100, 1, higher=True),
-    Column("AUPR", "notMNIST/confidence/aupr_out", 100, 1, higher=True),
-    Column("FPR95", "notMNIST/confidence/fpr95", 100, 1),
-    Column("AUC, entropy", "notMNIST/entropy/auroc", 100, 1, higher=True),
-    Column("AUC, mutual information", "notMNIST/information/auroc", 100, 1, higher=True),
-    Column("joint ECE", "notMNIST/joint_ece", digits=3),
+
+
+def _detection(score: str, suffix: str = "") -> tuple[Column, ...]:
+    """AUC, AUPR and FPR95 by one score."""
+    return (
+        Column(f"AUC{suffix}", f"{score}/auroc", 100, 1, higher=True),
+        Column(f"AUPR{suffix}", f"{score}/aupr_out", 100, 1, higher=True),
+        Column(f"FPR95{suffix}", f"{score}/fpr95", 100, 1),
+    )
+
+
+def _against(kind: str) -> tuple[Column, ...]:
+    """How images of one kind of OOD data are told from the classes that were learnt."""
+    return (
+        *CLASSIFICATION[:2],
+        *_detection(f"{kind}/confidence"),
+        Column("AUC, entropy", f"{kind}/entropy/auroc", 100, 1, higher=True),
+        Column("AUC, mutual information", f"{kind}/information/auroc", 100, 1, higher=True),
+        Column("joint ECE", f"{kind}/joint_ece", digits=3),
+    )
+
+
+OOD = _against("notMNIST")
+PIXEL_CLASSES = (
+    Column("mIoU %", "miou", 100, 1, higher=True),
+    Column("accuracy %", "accuracy", 100, 1, higher=True),
+    Column("NLL", "nll", digits=3),
+    Column("ECE", "ece", digits=3),
+)
+PIXELS = (
+    *_detection("OOD/confidence"),
+    Column("joint ECE", "OOD/joint_ece", digits=3),
+    *_detection("OOD/information", ", mutual information"),
+    Column("AUC, entropy", "OOD/entropy/auroc", 100, 1, higher=True),
+)
+PIXELS_BY_IMAGE = (
+    *_detection("OOD/by image/confidence"),
+    *_detection("OOD/by image/information", ", mutual information"),
 )
 ABLATION = (
     Column("validation NLL", "validation/nll", digits=4),
@@ -101,21 +131,32 @@ def tables(results: Sequence[Result]) -> list[Table]:
         variants = dict.fromkeys(result.key.variant for result in own)
         for variant in variants:
             rows = [result for result in own if result.key.variant == variant]
-            columns = next(c for c in _layouts(benchmark) if c[-1].metric in rows[0].metrics)
-            theirs = {"mnist": paper.MNIST, "mnist-ood": paper.MNIST_OOD}.get(benchmark, {})
-            made.append(by_method(f"{benchmark}: {variant}", rows, columns, theirs))
+            for title, columns in _layouts(benchmark, rows[0].metrics).items():
+                theirs = paper.BY_METHOD.get(benchmark, {})
+                made.append(by_method(f"{benchmark}: {variant}{title}", rows, columns, theirs))
     return made
 
 
 def in_order(results: Sequence[Result]) -> list[Result]:
     """Results of one benchmark in the order in which it declares its methods; others after them."""
     benchmark = BENCHMARKS.get(results[0].key.benchmark)
-    known = list(benchmark.methods) if benchmark else []
+    known = list(dict.fromkeys(m for v in benchmark.variants for m in benchmark.methods_of(v))) if benchmark else []
     return sorted(results, key=lambda r: known.index(r.key.method) if r.key.method in known else len(known))
 
 
-def _layouts(benchmark: str) -> list[tuple[Column, ...]]:
-    return [*([ABLATION] if benchmark == "ablation" else []), OOD, TOY, REGRESSION, CLASSIFICATION]
+def _layouts(benchmark: str, metrics: dict[str, float]) -> dict[str, tuple[Column, ...]]:
+    """The columns of each table that is made of one problem, by what is added to its title."""
+    if "miou" in metrics:
+        return {
+            ", classes of pixels": PIXEL_CLASSES,
+            ", OOD pixels": PIXELS,
+            ", OOD pixels, mean over images": PIXELS_BY_IMAGE,
+        }
+    kinds = [name.removesuffix("/joint_ece") for name in metrics if name.endswith("/joint_ece")]
+    if len(kinds) > 1:
+        return {f", against {kind}": _against(kind) for kind in kinds}
+    known = [*([ABLATION] if benchmark == "ablation" else []), OOD, TOY, REGRESSION, CLASSIFICATION]
+    return {"": next(columns for columns in known if columns[-1].metric in metrics)}
 
 
 def by_method(
@@ -136,9 +177,14 @@ def by_method(
     rows += [
         [f"paper: {m}", *(f"{c.factor * line[c.metric]:.{c.digits}f}" if c.metric in line else "" for c in columns), ""]
         for m, line in theirs.items()
+        if any(column.metric in line for column in columns)
     ]
     count = len({(result.key.seed, result.key.split) for result in results})
-    note = f"Mean ± standard deviation over {count} seeds or splits. Seconds are of training, on one core."
+    cores = max(result.made_by.get("threads", 1) for result in results)
+    note = (
+        f"Mean ± standard deviation over {count} seeds or splits. "
+        f"Seconds are of training, on {'one core' if cores == 1 else f'{cores} cores'}."
+    )
     return Table(title, ["", *(column.title for column in columns), "training s"], rows, note, best)
 
 

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.bench.test_runner import load
+from tradi.bench.methods import Method, Swag, Tradi
+from tradi.bench.problem import Data, Shuffled
+from tradi.bench.recipe import Recipe
+from tradi.bench.training import Run, train
+from tradi.models import mlp
+
+RECIPE = Recipe("adam", 1e-2, epochs=6, batch=32, decay="cosine")
+METHODS: list[Method] = [Tradi(), Swag(share=0.5, collections=4)]
+
+
+class KilledError(Exception):
+    pass
+
+
+@dataclass(frozen=True, eq=False)
+class Mortal(Data):
+    """Data whose reader is killed in the middle of an epoch."""
+
+    epochs: int = 0
+
+    def training(self, batch: int) -> Any:
+        return _Mortal(super().training(batch), [self.epochs])
+
+
+@dataclass
+class _Mortal:
+    loader: Shuffled
+    left: list[int]
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for number, batch in enumerate(self.loader):
+            if self.left[0] == 0 and number == 2:
+                raise KilledError
+            yield batch
+        self.left[0] -= 1
+
+
+def run(
+    checkpoint: Path | None, recipe: Recipe = RECIPE, methods: list[Method] = METHODS, problem: Data | None = None
+) -> Run:
+    torch.manual_seed(3)
+    model = mlp(2, [8], 3, batchnorm=True, dropout=0.2)
+    attach = {name: one for method in methods for name, one in method.attach().items()}
+    return train(model, problem or load(Path(), 0, 0), recipe, attach, checkpoint)
+
+
+def killed(checkpoint: Path, recipe: Recipe, after: int) -> None:
+    data = load(Path(), 0, 0)
+    mortal = Mortal(data.train, data.validation, data.test, epochs=after)
+    with pytest.raises(KilledError):
+        run(checkpoint, recipe, problem=mortal)
+
+
+def same(one: Run, other: Run) -> bool:
+    weights = [run.model.state_dict() | {"steps": torch.tensor(run.steps)} for run in (one, other)]
+    for name in one.posteriors:
+        for part in ("mean", "variance"):
+            ours, theirs = (getattr(run.posteriors[name], part) for run in (one, other))
+            weights[0] |= {f"{name}/{part}/{key}": value for key, value in ours.items()}
+            weights[1] |= {f"{name}/{part}/{key}": value for key, value in theirs.items()}
+    return weights[0].keys() == weights[1].keys() and all(torch.equal(v, weights[1][k]) for k, v in weights[0].items())
+
+
+@pytest.mark.parametrize("decay", ["cosine", "polynomial", (2, 4)])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_a_run_that_was_killed_goes_on_to_the_same_end(
+    decay: str | tuple[int, ...], optimizer: str, tmp_path: Path
+) -> None:
+    recipe = replace(RECIPE, optimizer=optimizer, decay=decay, momentum=0.9)
+    whole = run(None, recipe)
+    killed(tmp_path / "runs" / "run.pt", recipe, after=4)
+    resumed = run(tmp_path / "runs" / "run.pt", recipe)
+    assert same(whole, resumed)
+    assert resumed.seconds > 0
+    draws = [one.posteriors[repr(METHODS[1])].draw(0, 1) for one in (whole, resumed)]
+    assert all(torch.equal(value, draws[1][name]) for name, value in draws[0].items())
+
+
+def test_a_finished_run_is_read_and_not_trained(tmp_path: Path) -> None:
+    first = run(tmp_path / "run.pt")
+    data = load(Path(), 0, 0)
+    again = run(tmp_path / "run.pt", problem=Mortal(data.train, data.validation, data.test))
+    assert same(first, again)
+    assert (again.seconds, again.tracking) == (first.seconds, first.tracking)
+    fewer = run(tmp_path / "run.pt", methods=METHODS[:1], problem=Mortal(data.train, data.validation, data.test))
+    assert fewer.posteriors.keys() == {METHODS[0].tracker}  # type: ignore[attr-defined]
+
+
+def test_a_run_of_other_settings_or_trackers_is_trained_anew(tmp_path: Path) -> None:
+    path = tmp_path / "run.pt"
+    run(path, methods=METHODS[:1])
+    assert same(run(path, replace(RECIPE, epochs=3), METHODS[:1]), run(None, replace(RECIPE, epochs=3), METHODS[:1]))
+    assert same(run(path), run(None))
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run.pt").write_bytes(b"half a file")
+    with pytest.raises(ValueError, match=r"run\.pt cannot be gone on from .*delete it to train anew"):
+        run(tmp_path / "run.pt")
+
+
+def test_training_batches_are_augmented_and_others_are_not() -> None:
+    data = replace(load(Path(), 0, 0), augment=lambda x: x + 100)
+    assert all((x > 50).all() for x, _ in data.training(32))
+    assert (data.validation_batches[0][0] < 50).all()
+    assert (data.first(4).refresh_batches[0] < 50).all()
+    assert data.first(4).augment is data.augment

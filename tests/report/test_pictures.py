@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.bench.scenes import scenes
+from tests.bench.test_pixels import members
+from tests.data.samples import write
+from tests.data.test_camvid import files
+from tradi.bench.camvid import CAMVID_OOD
+from tradi.bench.measure import measure
+from tradi.bench.measured import Pictures
+from tradi.bench.results import Key, read_pictures, read_results, write_pictures
+from tradi.bench.runner import Options, run
+from tradi.cli import main
+from tradi.report import paper
+from tradi.report.pictures import ABSENT, panels
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pictures, tuple[np.ndarray, np.ndarray]]:
+    problem = scenes(tmp_path_factory.mktemp("data"))
+    return measure(members(2), problem).pictures, problem.view(problem.shown[1])
+
+
+def test_panels_are_the_image_its_classes_and_what_each_method_made_of_it(
+    kept: tuple[Pictures, tuple[np.ndarray, np.ndarray]],
+) -> None:
+    pictures, (image, truth) = kept
+    figure = panels({"TRADI": pictures, "SWAG": pictures}, 1, (image, truth))
+    shown = [axes.images[0].get_array() for axes in figure.axes if axes.images]
+    grid = [np.asarray(panel) for panel in shown[:9]]
+    top, left, height, width = pictures["zoom"][1]
+    zoomed = np.s_[top : top + height, left : left + width]
+    assert np.array_equal(grid[0], image)
+    assert np.array_equal(grid[3], truth)
+    assert np.array_equal(grid[6], image[zoomed])
+    for column in (1, 2):
+        assert np.array_equal(grid[column], pictures["confidence"][1] / 255)
+        assert np.array_equal(grid[3 + column], pictures["colours"][pictures["labels"][1]])
+        assert np.array_equal(grid[6 + column], pictures["confidence"][1][zoomed] / 255)
+    assert [axes.get_title() for axes in figure.axes[:3]] == ["Image, true classes", "TRADI", "SWAG"]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == pictures["names"].tolist()
+    figure.savefig(io.BytesIO(), format="png")
+
+
+def test_without_the_image_a_note_says_so(kept: tuple[Pictures, tuple[np.ndarray, np.ndarray]]) -> None:
+    figure = panels({"TRADI": kept[0]}, 0, None)
+    assert figure.get_supxlabel() == ABSENT
+    assert len([axes for axes in figure.axes if axes.images]) >= 3
+    assert panels({"TRADI": kept[0]}, 0, kept[1]).get_supxlabel() == ""
+
+
+def test_what_is_kept_is_small_and_read_back(
+    kept: tuple[Pictures, tuple[np.ndarray, np.ndarray]], tmp_path: Path
+) -> None:
+    key = Key("camvid-ood", "240x180", "TRADI", 0, 0)
+    assert read_pictures(key, tmp_path) is None
+    write_pictures(key, tmp_path, kept[0])
+    again = read_pictures(key, tmp_path)
+    assert again is not None
+    assert all(np.array_equal(again[name], values) for name, values in kept[0].items())
+    assert again.keys() == {"index", "zoom", "names", "colours", "labels", "confidence"}, "no image of the data set"
+
+
+def test_a_report_of_segmentation_with_and_without_the_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, files({"train": 4, "val": 2, "test": 4}))
+    results = tmp_path / "results"
+    options = Options(tmp_path, results, methods=("Single network", "MC Dropout"), quick=True)
+    for _, failures in run(CAMVID_OOD, options):
+        assert failures == []
+    assert len(list(results.rglob("*.npz"))) == 2
+    plain, full = tmp_path / "plain", tmp_path / "full"
+    main(["report", str(results), "--out", str(plain)])
+    main(["report", str(results), "--out", str(full), "--data", str(tmp_path)])
+    main(["report", str(results), "--out", str(tmp_path / "none"), "--data", str(tmp_path / "nowhere")])
+    capsys.readouterr()
+    name = "camvid-ood-240x180-image-0.png"
+    assert (plain / name).read_bytes() == (tmp_path / "none" / name).read_bytes()
+    assert (plain / name).read_bytes() != (full / name).read_bytes()
+    text = (plain / "report.md").read_text()
+    for title in ("classes of pixels", "OOD pixels", "OOD pixels, mean over images"):
+        assert f"### camvid-ood: 240x180, {title}\n" in text
+    assert "| paper: TRADI | 79.3 | 12.8 | 57.7 | 0.110 |" in text
+    assert "| paper: Deep Ensemble | 57.2 | 88.1 |" in text
+    assert "camvid-ood-240x180-OOD-accuracy-confidence.png" in text
+    assert len(read_results(results)) == 2
+
+
+def test_the_papers_figures_of_images_are_those_of_the_paper() -> None:
+    assert paper.CIFAR10["SWAG"] == {"nll": 0.110, "accuracy": 0.9641}
+    assert paper.STREETHAZARDS["TRADI"]["OOD/confidence/fpr95"] == pytest.approx(0.253)
+    assert paper.BDD_ANOMALY["Deep Ensemble"]["OOD/confidence/auroc"] == pytest.approx(0.87)
+    assert paper.CAMVID_OOD["TRADI"]["miou"] == 0.5298
+    assert "miou" not in paper.CAMVID_OOD["MCP"]
