@@ -21,8 +21,8 @@ RANK = 20  # deviations that SWAG keeps, as published
 EPOCH = 430  # steps: SWAG and SWA collect once an epoch
 
 
-def peers(network: Network, tradi_run: Times, repetitions: int) -> dict[str, Any]:
-    """Extra time of a whole run and extra bytes a weight, over training with Adam alone."""
+def peers(network: Network, tracking: dict[str, Any], repetitions: int) -> dict[str, Any]:
+    """Extra time of a whole run and extra bytes a weight, over training with Adam; `tracking` is TRADI's ratio."""
     model, weights = network.model, size(network.model)
     train = network.train_step(torch.optim.Adam(model.parameters(), 1e-4))
     train()
@@ -43,14 +43,13 @@ def peers(network: Network, tradi_run: Times, repetitions: int) -> dict[str, Any
         functions["ivon"] = ivon[0]
     times = alternately(repetitions, **functions)
     alone = times["train"]
-    held = {"swa": nbytes([*average.module.parameters()]), "ensemble": 4 * (4 + 8) * weights}
+    held = {"swa": nbytes([*average.module.parameters()]), "ensemble": 4 * 4 * weights}  # four more networks
 
     def extra(cost: Times, held_bytes: float) -> dict[str, Any]:
         return {"run_over_training": ratio(cost, alone), "bytes_per_weight": round(held_bytes / weights, 2)}
 
-    rounds = len(alone.wall)
     found: dict[str, Any] = {
-        "TRADI": extra(Times(tradi_run.wall[:rounds], tradi_run.cpu[:rounds]), 8 * weights),
+        "TRADI": {"run_over_training": tracking, "bytes_per_weight": 8.0},
         "swa_utils' average, every step": extra(times["swa"], held["swa"]),
         "swa_utils' average, every epoch": extra(1 / EPOCH * times["swa"], held["swa"]),
         "torch-uncertainty's SWAG, every epoch": None,

@@ -12,6 +12,7 @@ from torch import nn
 import tradi
 from tests.test_ensemble import COVARIANCES, X, tracked
 from tests.training import network, problem, same
+from tradi import posterior as posterior_module
 from tradi.methods import MaximumProbability
 
 
@@ -102,6 +103,22 @@ def test_a_nan_in_a_weight_that_is_not_tracked_is_named_too() -> None:
     model[1].weight.data[0] = float("nan")
     with pytest.raises(ValueError, match=r"not finite|1\.weight are NaN"):
         tracked(model)
+
+
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_threads_that_share_the_layers_draw_the_same(
+    covariance: tradi.Covariance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posterior = tracked(covariance=covariance)
+    alone = [posterior.draw(i, seed=1) for i in range(4)]
+    monkeypatch.setattr(posterior_module, "PARALLEL", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    for i, member in enumerate(alone):
+        assert same(posterior.draw(i, seed=1), member)
+        noise = posterior.noise(i, seed=1)
+        before = {name: tensor.clone() for name, tensor in noise.items()}
+        assert same(posterior.at(noise), member)
+        assert same(noise, before)  # may be used again
 
 
 def test_scale_multiplies_the_noise() -> None:
