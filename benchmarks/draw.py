@@ -15,13 +15,13 @@ from speed import table
 COLOURS = {"TRADI": "#b5442e"}  # and grey for the others
 
 
-def bars(axes: Axes, values: dict[str, float], title: str, unit: str) -> None:
+def bars(axes: Axes, values: dict[str, float], title: str, unit: str, scale: str, room: float) -> None:
     names = list(reversed(values))
     axes.barh(names, [values[name] for name in names], color=[COLOURS.get(name, "#8a8a8a") for name in names])
     for place, name in enumerate(names):
         axes.annotate(f" {values[name]:.3g}", (values[name], place), va="center")
-    axes.set_xscale("log")
-    axes.set_xlim(right=8 * max(values.values()))
+    axes.set_xscale(scale)
+    axes.set_xlim(right=room * max(values.values()))
     axes.set_title(title, loc="left")
     axes.set_xlabel(unit)
 
@@ -29,10 +29,10 @@ def bars(axes: Axes, values: dict[str, float], title: str, unit: str) -> None:
 def draw(found: dict[str, Any], path: Path) -> None:
     measured = {name: value for name, value in found["peers"].items() if value}
     figure, (time, memory, growth) = plt.subplots(1, 3, figsize=(15, 3.6), layout="constrained")
-    cost = {name: 100 * max(value["run_over_training"]["ratio"], 1e-5) for name, value in measured.items()}
-    bars(time, cost, "What uncertainty adds to a training run", "% of training time, MNIST MLP")
-    held = {name: max(value["bytes_per_weight"], 0.1) for name, value in measured.items()}
-    bars(memory, held, "and to its memory", "bytes a weight")
+    cost = {name: 100 * value["run_over_training"]["ratio"] for name, value in measured.items()}
+    bars(time, cost, "What uncertainty adds to a training run", "% of training time, MNIST MLP", "log", 8)
+    held = {name: value["bytes_per_weight"] for name, value in measured.items()}
+    bars(memory, held, "and to its memory", "bytes a weight", "linear", 1.2)
     memory.set_yticklabels([])
     rows = found["growth"]["weights"]
     for key, label in (("track_seconds", "tracking, a step looked at"), ("sample_seconds", "drawing a member")):

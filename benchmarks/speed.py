@@ -80,10 +80,13 @@ def of_networks(all_networks: dict[str, Network], repetitions: int) -> dict[str,
         parameters = list(network.model.parameters())
         adam = torch.optim.Adam(parameters, 1e-6, fused=True)
         train = network.train_step(torch.optim.Adam(parameters, 1e-4))  # as most people write it
+        fused = network.train_step(adam)
         train()
-        times = tracking(network.model, network.steps, repetitions, train=train, adam=adam.step)
+        others = {"train": train, "train_fused": fused, "adam": adam.step}
+        times = tracking(network.model, network.steps, repetitions, **others)
         about = {"weights": size(network.model), "steps": network.steps, "looks": looks(network.steps)}
         train_step[name] = shares(times, "train") | about
+        train_step[name]["run_with_fused_adam"] = ratio(times["run"], times["train_fused"])
         adam_step[name] = shares(times, "adam") | about
     return {"train": train_step, "adam": adam_step}
 
@@ -398,6 +401,8 @@ def table(found: dict[str, Any]) -> str:
         for name, parts in found[key].items():
             goal = GOALS[key][name] if isinstance(GOALS[key], dict) else GOALS[key]  # type: ignore[index]
             row(f"{key}, {name}, a run", parts["run"], goal)  # type: ignore[arg-type]
+            if "run_with_fused_adam" in parts:
+                row("    a run that trains with fused Adam", parts["run_with_fused_adam"])
             row("    a step that is looked at", parts["observed"])
             row("    a step that is passed over", parts["passed_over"])
     row("sample_over_memory_floor", found["sample_over_memory_floor"])
