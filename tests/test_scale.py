@@ -63,6 +63,19 @@ def test_an_excess_counts_with_its_standard_error_and_void_samples_do_not() -> N
     assert largest_accepted(many, 0.0126) == 1.0  # ten times the samples: a standard error of 0.00253
 
 
+def test_a_scale_that_is_best_by_luck_is_not_chosen() -> None:
+    few = torch.tensor([0.5, -0.7] * 8, dtype=torch.float64)  # mean -0.1, standard error 0.6 / 4
+    losses = {0.0: 0 * few, 1.0: few}
+    assert largest_accepted(losses, 0.002) == 0.0
+    assert largest_accepted({scale: loss.repeat(9) for scale, loss in losses.items()}, 0.002) == 1.0  # error 0.05
+
+
+def test_noise_has_to_be_harmless_beside_every_smaller_scale() -> None:
+    losses = {0.0: one(1.0), 1.0: one(0.5), 2.0: one(0.55), 4.0: one(0.9)}
+    assert largest_accepted(losses, 0.1) == 2.0
+    assert largest_accepted(losses, 0.01) == 1.0
+
+
 def test_the_choice_says_what_it_chose_and_what_it_cost_and_changes_nothing_else() -> None:
     posterior = tracked()
     before = posterior.sample(2)(X)

@@ -144,17 +144,17 @@ class Posterior:
     ) -> Posterior:
         """A posterior with the largest noise scale that validation data does not speak against.
 
-        That is the largest scale whose validation NLL exceeds the best one found by at most `tolerance`, the standard
-        error of that excess included: few samples cannot show that noise is harmless. Before the search the covariance
-        is told how much the same data says about each weight, if it asks for that (see its `prior_samples`).
+        That is the largest scale whose validation NLL exceeds that of every smaller one by at most `tolerance`, the
+        standard error of that excess included: few samples cannot show that noise is harmless. Before the search the
+        covariance is told how much the same data says about each weight, if it asks for that (see its `prior_samples`).
         `posterior.choice` says what was chosen, and what it cost. Never pass test data.
 
         Args:
             validation: (inputs, target) batches that were not trained on.
             refresh: training data for BatchNorm statistics; needed where the network has BatchNorm.
             members: networks a scale is judged by.
-            tolerance: how much worse than the best NLL is accepted, in nats a sample: 0.002 lowers the likelihood of
-                an average sample by a fifth of a per cent, and 0 takes the best scale.
+            tolerance: how much worse than with less noise is accepted, in nats a sample: 0.002 lowers the likelihood of
+                an average sample by a fifth of a per cent, and 0 takes only noise that is shown to help.
             seed: of the members.
             log_prob: per-sample log-likelihood of targets under one member's output; the default takes integer
                 targets for classes (negative ones are left out) and a (mean, variance) pair for regression.

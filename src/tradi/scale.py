@@ -36,7 +36,7 @@ class ScaleChoice:
     Args:
         scale: the chosen one.
         nll: mean validation NLL of every scale tried; 0 is the mean network alone.
-        tolerance: excess over the best NLL, in nats a sample, that validation data had to rule out.
+        tolerance: excess over the NLL of smaller scales, in nats a sample, that validation data had to rule out.
         members: networks that each scale was judged by.
         passes: passes over the validation data (each with one over the refresh data, where there is any).
         seconds: wall-clock time of the search.
@@ -221,21 +221,28 @@ def search(evaluate: Callable[[float], Tensor], tolerance: float) -> dict[float,
 
 
 def largest_accepted(losses: dict[float, Tensor], tolerance: float) -> float:
-    r"""The largest scale that costs at most `tolerance` more than the best one, give or take no standard error.
+    r"""The largest scale that is shown to cost at most `tolerance` more than every smaller one.
 
-    $$ \bar d + s_d / \sqrt n \le \text{tolerance}, \quad d_i = l_i - l_i^{\text{best}} $$
+    $$ \bar d + s_d / \sqrt n \le \text{tolerance}, \quad d_i = l_i - l_i^{\text{smaller}} $$
 
-    Few samples cannot show that noise is harmless: then the answer stays near the best scale.
+    Few samples cannot show that noise is harmless: then the answer stays near 0, however low the NLL of a scale may
+    happen to be on them.
     """
-    best = _best(losses)
+    scales = sorted(losses)
 
-    def price(scale: float) -> float:
-        excess = losses[scale] - losses[best]
-        excess = excess[~excess.isnan()]  # samples without a target
-        mean = _mean(excess)
-        return mean if mean == math.inf else mean + excess.std(correction=0).item() / math.sqrt(len(excess))
+    def harmless(scale: float) -> bool:
+        return all(_price(losses[scale], losses[smaller]) <= tolerance for smaller in scales if smaller < scale)
 
-    return max(scale for scale in losses if scale == best or price(scale) <= tolerance)
+    return max(filter(harmless, scales))
+
+
+def _price(loss: Tensor, other: Tensor) -> float:
+    """What one loss costs more than another, with its standard error, over the samples that have a target."""
+    if _mean(loss) == math.inf:
+        return math.inf
+    excess = (loss - other)[~loss.isnan()]
+    mean = excess.mean().item()
+    return mean if mean == -math.inf else mean + excess.std(correction=0).item() / math.sqrt(len(excess))
 
 
 def _best(losses: dict[float, Tensor]) -> float:

@@ -94,13 +94,14 @@ class Dropout(Single):
 
 @dataclass(frozen=True)
 class Perturbed(Single):
-    """Gaussian perturbation, its deviation the best on validation data, as judged by `searched` members."""
+    """Gaussian perturbation, its deviation chosen on validation data as TRADI's, as judged by `searched` members."""
 
+    tolerance: float = 0.002
     members: int = 20
-    searched: int = 10
+    searched: int = 20
 
     def ensemble(self, runs: Sequence[Run], data: Problem, seed: int) -> tuple[Ensemble, Notes]:
-        posterior, notes = _scaled(GaussianPerturbation(runs[0].model), data, 0.0, self.searched, seed)
+        posterior, notes = _scaled(GaussianPerturbation(runs[0].model), data, self.tolerance, self.searched, seed)
         return posterior.sample(self.members, seed + 1).refresh(data.refresh_batches), notes
 
     def quick(self) -> Perturbed:

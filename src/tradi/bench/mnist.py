@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -69,7 +70,7 @@ def probes(images: Tensor) -> dict[str, Tensor]:
 MNIST = Benchmark(
     "mnist",
     "MNIST (table 2)",
-    (Variant("sgd", load, network, RECIPES["sgd"]),),
+    (Variant("sgd", load, network, replace(RECIPES["sgd"], epochs=30)),),  # better than 12 on validation data
     METHODS,
     seeds=tuple(range(5)),
 )
