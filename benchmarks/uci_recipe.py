@@ -2,8 +2,8 @@
 
 Every published training part is cut in three: a tenth to judge the recipe by, a tenth of the rest to stop on (as in the
 benchmark), and what remains to train on. The networks of all splits are stacked and trained at once, by batched matrix
-products, so that twenty splits take hardly longer than one. One JSON line a recipe and set goes to the output, with RMSE
-and NLL of the single networks, of the mean networks that TRADI tracks (its scale 0), and of the ensembles that they make.
+products, so that twenty splits take hardly longer than one. One JSON line a recipe and set goes to the output: RMSE and
+NLL of the single networks, of the mean networks that TRADI tracks (its scale 0), and of the ensembles that they make.
 The settings of `tradi.bench.uci` were chosen from such trials, set by set.
 """
 

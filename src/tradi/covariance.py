@@ -13,7 +13,7 @@ from torch import Tensor
 from tradi.randomness import Stream
 from tradi.waves import Table, Wave
 
-CHUNK = 1 << 15  # weights worked on at once: a chunk stays in cache, and torch leaves it to the calling thread
+CHUNK = 1 << 15  # weights that a thread works on at once: they stay in its core's cache meanwhile
 DENSE = 2  # weights for every entry of a table, at the least: an entry takes longer to read than to make
 
 
@@ -181,8 +181,9 @@ class FourierFeatures(Covariance):
             flat, variance = weight.reshape(-1), layer.variance[name].reshape(-1)
             own = Stream(seed, member, f"{name}/phi")
             out = torch.empty_like(variance)
-            for start in range(0, len(flat), CHUNK):
-                chunk = slice(start, start + CHUNK)
+            size = CHUNK * torch.get_num_threads()
+            for start in range(0, len(flat), size):
+                chunk = slice(start, start + size)
                 values = flat[chunk].to(variance.dtype)
                 if not self.shared_phases:
                     drawn = own.uniform(start * self.features, (start + len(values)) * self.features)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -19,8 +18,6 @@ from tradi.information import information
 from tradi.scale import LogLikelihood, ScaleChoice, check_search, choose_scale, log_likelihood
 from tradi.storage import Packed, fill, model_tensors, read, write
 from tradi.weights import copied
-
-PARALLEL = 1 << 20  # weights from which on it pays to start threads
 
 
 class Posterior:
@@ -86,16 +83,15 @@ class Posterior:
 
     def draw(self, member: int, seed: int = 0) -> State:
         """The weights of one member by parameter name."""
-
-        def drawn(layer: Layer) -> State:
+        weights: State = {}
+        for layer in self._layers:
             noise = self.covariance.noise(layer, seed, member)  # fresh memory, where the weights may stand too
-            return self._placed(layer, noise, into=noise)
-
-        return self._by_layer(drawn)
+            weights |= self._placed(layer, noise, into=noise)
+        return weights
 
     def at(self, noise: State) -> State:
         """The weights, by parameter name, that this noise leads to."""
-        return self._by_layer(lambda layer: self._placed(layer, noise, into={}))
+        return {k: v for layer in self._layers for k, v in self._placed(layer, noise, into={}).items()}
 
     def final(self) -> Ensemble:
         """The network as training left it, as an ensemble of one: what everything is compared with."""
@@ -103,24 +99,16 @@ class Posterior:
 
     def noise(self, member: int, seed: int = 0) -> State:
         """The noise of one member by parameter name, before the scale."""
-        return self._by_layer(lambda layer: self.covariance.noise(layer, seed, member))
+        noise: State = {}
+        for layer in self._layers:
+            noise |= self.covariance.noise(layer, seed, member)
+        return noise
 
     def _placed(self, layer: Layer, noise: State, into: State) -> State:
         return {
             name: torch.add(mean, noise[name], alpha=self.scale, out=into.get(name)).to(layer.weights[name].dtype)
             for name, mean in layer.mean.items()
         }
-
-    def _by_layer(self, function: Callable[[Layer], State]) -> State:
-        """What a function makes of every layer: layers are independent, and threads share them out."""
-        threads = torch.get_num_threads()
-        size = sum(mean.numel() for mean in self.mean.values())
-        if threads == 1 or size < PARALLEL:
-            results = list(map(function, self._layers))
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                results = list(pool.map(function, self._layers))
-        return {name: tensor for result in results for name, tensor in result.items()}
 
     def rescaled(self, scale: float, choice: ScaleChoice | None = None) -> Posterior:
         """The same posterior with another factor on its noise; 0 leaves the mean network alone."""
