@@ -20,6 +20,7 @@ from tradi.bench.results import read_results
 from tradi.bench.runner import Case, Failure, Options, cases, run, run_case
 from tradi.bench.spec import Benchmark, Variant
 from tradi.models import mlp
+from tradi.regression import TwoStage
 
 
 def load(root: Path, split: int, seed: int) -> Data:
@@ -217,5 +218,9 @@ def test_shuffled_batches_cover_the_data_and_leave_out_a_batch_of_one() -> None:
 def test_swag_collects_over_the_last_share_of_the_run() -> None:
     (attach,) = Swag(share=0.25, collections=10).attach().values()
     model = mlp(2, [3], 1)
-    swag: Any = attach(model, torch.optim.SGD(model.parameters(), 0.1), 100, 8)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    swag: Any = attach(model, optimizer, 100, Recipe("sgd", 0.1, epochs=8))
     assert (swag.start, swag.every) == (600, 20)
+    stages = TwoStage(mse_epochs=7, nll_epochs=30, patience=4)
+    swag = attach(model, optimizer, 100, Recipe("sgd", 0.1, stages=stages))
+    assert (swag.start, swag.every) == (700, 50)  # five epochs of the second stage are certain

@@ -12,6 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from tradi.bench.problem import Problem
+from tradi.bench.recipe import Recipe
 from tradi.bench.training import Attach, Run
 from tradi.covariance import Covariance, FourierFeatures, by_layer
 from tradi.ensemble import Ensemble
@@ -110,7 +111,7 @@ class Perturbed(Single):
 
 @dataclass(frozen=True)
 class Swag(Single):
-    """SWAG over the last `share` of training, collected once an epoch or `collections` times, whichever is more."""
+    """SWAG over the last `share` of a run (`Recipe.late`): once an epoch or `collections` times, whichever is more."""
 
     members: int = 20
     share: float = 0.25
@@ -118,10 +119,10 @@ class Swag(Single):
     collections: int = 40
 
     def attach(self) -> dict[str, Attach]:
-        def build(model: nn.Module, optimizer: Optimizer, steps: int, epochs: int) -> SWAG:
-            collected = int(steps * epochs * self.share)
-            every = max(1, min(steps, collected // self.collections))
-            return SWAG(model, optimizer, every=every, start=steps * epochs - collected, rank=self.rank)
+        def build(model: nn.Module, optimizer: Optimizer, steps: int, recipe: Recipe) -> SWAG:
+            start, late = recipe.late(steps, self.share)
+            every = max(1, min(steps, late // self.collections))
+            return SWAG(model, optimizer, every=every, start=start, rank=self.rank)
 
         return {repr(self): build}
 
@@ -157,8 +158,8 @@ class Tradi(Single):
         return f"{self.kalman!r}, joint={self.covariance.joint}"
 
     def attach(self) -> dict[str, Attach]:
-        def build(model: nn.Module, optimizer: Optimizer, steps: int, epochs: int) -> TRADI:
-            del steps, epochs
+        def build(model: nn.Module, optimizer: Optimizer, steps: int, recipe: Recipe) -> TRADI:
+            del steps, recipe
             return TRADI(model, optimizer, kalman=self.kalman, covariance=self.covariance)
 
         return {self.tracker: build}

@@ -36,10 +36,19 @@ class Recipe:
     decay: str | tuple[int, ...] = ()
     stages: TwoStage | None = None
 
-    @property
-    def total_epochs(self) -> int:
-        """Epochs at the most."""
-        return self.epochs if self.stages is None else self.stages.mse_epochs + self.stages.nll_epochs
+    def late(self, steps: int, share: float) -> tuple[int, int]:
+        """The step at which the last `share` of training begins, and the number of steps that follow at the least.
+
+        Of two stages it is the second, whatever its share: there is no variance head before it.
+
+        Args:
+            steps: of an epoch.
+            share: 0 to 1.
+        """
+        if self.stages is not None:
+            return steps * self.stages.mse_epochs, steps * min(self.stages.patience + 1, self.stages.nll_epochs)
+        late = int(steps * self.epochs * share)
+        return steps * self.epochs - late, late
 
     def build(self, model: nn.Module) -> Optimizer:
         """The optimizer of this recipe; fused, since small networks wait for Python more than for arithmetic."""

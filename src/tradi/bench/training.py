@@ -21,8 +21,8 @@ from tradi.progress import track
 from tradi.regression import MeanVariance
 from tradi.tracking import Move
 
-# Attaches a tracker, given how many steps an epoch has and how many epochs there will be.
-Attach = Callable[[nn.Module, Optimizer, int, int], TRADI | SWAG]
+# Attaches a tracker, given how many steps an epoch has and the recipe.
+Attach = Callable[[nn.Module, Optimizer, int, Recipe], TRADI | SWAG]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ def train(
     """
     optimizer = recipe.build(model)
     loader = problem.training(recipe.batch)
-    trackers = {name: one(model, optimizer, len(loader), recipe.total_epochs) for name, one in attach.items()}
+    trackers = {name: one(model, optimizer, len(loader), recipe) for name, one in attach.items()}
     run = _Training(model, optimizer, trackers, {name: _clocked(tracker) for name, tracker in trackers.items()})
     optimizer.register_step_post_hook(run.count)
     if isinstance(model, MeanVariance) and recipe.stages is not None:
