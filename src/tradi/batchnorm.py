@@ -64,7 +64,7 @@ class _Weigh:
         assert isinstance(layer, _NormBase)
         x = args[0] if args else kwargs["input"]
         samples = len(x)
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and x[:, 0].numel() == 1:
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and x.numel() == x.shape[1]:
             raise ValueError(
                 "BatchNorm cannot be refreshed on a batch of one sample: use drop_last=True or larger batches"
             )

@@ -80,8 +80,7 @@ class Ensemble:
         The loader must give the same samples in the same order every time (shuffle=False).
         """
         check_reiterable(loader, "loader")
-        # A list gives the same again by itself.
-        order = None if type(loader) in (list, tuple) else SameOrder("loader")
+        order = None if _at_hand(loader) else SameOrder("loader")
         outputs: list[Any] = []
         for i in track(range(self._size), "predicting", self._size):
             outputs += (output for output, _ in self.outputs(i, loader, order))
@@ -96,8 +95,8 @@ class Ensemble:
 
     def walk(self, loader: Iterable[Any], order: SameOrder) -> Iterator[tuple[int, int, Any, Any]]:
         """(member, batch, output, target), keeping no outputs and reading the data once for all members that fit."""
-        for members in self._groups():
-            yield from self._walk(members, loader, order)
+        for members in self._groups(loader):
+            yield from self._walk(members, loader, None if _at_hand(loader) else order)
 
     def _walk(
         self, members: Sequence[int], loader: Iterable[Any], order: SameOrder | None
@@ -126,7 +125,7 @@ class Ensemble:
         if running_layers(self._model):
             check_reiterable(loader, argument)
             statistics: dict[int, State] = {}
-            for members in track(self._groups(), "refreshing BatchNorm"):
+            for members in track(self._groups(loader), "refreshing BatchNorm"):
                 with self._lock, torch.inference_mode(False):
                     states = [self._state(i) for i in members]
                     fresh = refreshed(self._model, self._slots, states, batches(loader, argument, self._device))
@@ -134,9 +133,12 @@ class Ensemble:
             self._statistics, self._stale = statistics, False
         return self
 
-    def _groups(self) -> list[range]:
-        """Members that fit in memory together, if it is only one."""
-        step = min(max(self._fit, 1), self._size)
+    def _groups(self, loader: Iterable[Any]) -> list[range]:
+        """Members that read the data together: those that fit in memory, if it is only one.
+
+        Where the data is at hand, each by itself: the weights of one then stay in the cache from batch to batch.
+        """
+        step = 1 if _at_hand(loader) else min(max(self._fit, 1), self._size)
         return [range(i, min(i + step, self._size)) for i in range(0, self._size, step)]
 
     @property
@@ -175,6 +177,11 @@ class Ensemble:
                 "call refresh(training data) before predicting",
                 stacklevel=3,
             )
+
+
+def _at_hand(loader: Iterable[Any]) -> bool:
+    """Whether reading it again costs nothing and gives the same by itself."""
+    return type(loader) in (list, tuple)
 
 
 def _join(outputs: Sequence[Tensor], members: int) -> Tensor:
