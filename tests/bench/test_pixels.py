@@ -76,7 +76,10 @@ def test_pictures_are_predictions_of_a_few_images_in_bytes(tmp_path: Path) -> No
     problem, ensemble = replace(scenes(tmp_path), at_once=2), members(2)
     kept = measure(ensemble, problem).pictures
     assert kept["index"].tolist() == problem.shown
-    assert kept["names"].tolist() == list(problem.source.names)
+    held_out = ["car (OOD)", "pedestrian (OOD)", "bicyclist (OOD)"]
+    assert kept["names"].tolist() == [*problem.source.names, *held_out]
+    assert kept["colours"][: problem.classes].tolist() == problem.source.colours.tolist()
+    assert kept["colours"][-1].tolist() == [0, 128, 192]
     ((x, _),) = problem.source.testing(9)
     whole = Categorical(ensemble(x[problem.shown]))
     assert kept["labels"].tolist() == whole.labels.tolist()

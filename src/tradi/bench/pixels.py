@@ -52,8 +52,8 @@ def measure_scenes(ensemble: Ensemble, scenes: Scenes) -> Measured:
     arrays: Pictures = {
         "index": np.array(scenes.shown),
         "zoom": np.array([scenes.zoom(index) for index in scenes.shown]),
-        "names": np.array(scenes.source.names),
-        "colours": scenes.source.colours.numpy(),
+        "names": np.array(list(scenes.colours)),
+        "colours": np.array(list(scenes.colours.values()), np.uint8),
     }
     return Measured(*counts.compute(), seconds, arrays | {name: np.stack(views) for name, views in pictures.items()})
 

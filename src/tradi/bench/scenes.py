@@ -99,13 +99,22 @@ class Scenes:
         """Every so many pixels one is kept in a picture, down and across."""
         return ceil(self.size[1] / SHOWN_WIDTH)
 
+    @property
+    def colours(self) -> dict[str, tuple[int, int, int]]:
+        """By name: of the classes in their order, then of those that are held out."""
+        classes = self.legend.classes
+        held_out = [name for name in classes if name not in self.source.names]
+        return {name: classes[name] for name in self.source.names} | {
+            f"{name} (OOD)": classes[name] for name in held_out
+        }
+
     def zoom(self, index: int) -> list[int]:
-        """Top, left, height and width of a third of a picture of a test image, where it has the most OOD pixels."""
+        """Top, left, height and width of a third of a picture of a test image: what is OOD there, and around it."""
         test = self.source.test
         mask = torch.from_numpy(test.meaning[test.records["label"][index]] == OOD)[:: self.step, :: self.step]
         height, width = ((side + 2) // 3 for side in mask.shape)
         share = F.avg_pool2d(mask[None].float(), (height, width), stride=1)[0]
-        top, left = divmod(int(share.argmax()), share.shape[1])
+        top, left = divmod(int((share * (1 - share)).argmax()), share.shape[1])  # not the inside of something large
         return [top, left, height, width]
 
     def view(self, index: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
