@@ -13,7 +13,7 @@ from tradi.bench.toy import TOY
 from tradi.cli import main
 from tradi.report import paper
 from tradi.report.page import write_report
-from tradi.report.tables import Column, by_method, by_variant, tables
+from tradi.report.tables import Column, by_method, by_variant, overview, tables
 
 
 def result(method: str, seed: int = 0, variant: str = "adam", benchmark: str = "mnist-ood", **metrics: float) -> Result:
@@ -50,6 +50,31 @@ def test_data_sets_stand_beside_the_papers_figures() -> None:
     ]
     table = by_variant(results, Column("RMSE", "rmse", digits=2), "rmse")
     assert table.rows == [["yacht", "1.00", "2.00", "1.11", "1.58", "1.05"]]
+
+
+def test_the_ablation_is_one_table_of_all_problems() -> None:
+    on_validation: dict[str, Any] = {"validation/nll": 0.2, "notMNIST/confidence/auroc": 0.9}
+    results = [
+        result("TRADI", benchmark="ablation", nll=0.1, **on_validation),
+        result("members: 5", benchmark="ablation", nll=0.3),
+        result("TRADI", 1, "concrete", "ablation", nll=3.0, rmse=5.0),
+        result("TRADI", 2, "concrete", "ablation", nll=4.0, rmse=6.0),
+    ]
+    table = overview(results)
+    assert table.header == [
+        "",
+        "adam: validation NLL",
+        "adam: AUC",
+        "adam: test NLL",
+        "concrete: test NLL",
+        "concrete: RMSE",
+    ]
+    assert table.rows == [
+        ["TRADI", "0.2000", "90.0", "0.1000", "3.5000", "5.500"],
+        ["members: 5", "", "", "0.3000", "", ""],
+    ]
+    assert {(0, 1), (0, 2), (0, 3)} <= table.best
+    assert "3 seeds" in table.note
 
 
 def test_methods_come_in_the_benchmarks_order() -> None:

@@ -23,7 +23,7 @@ SCORES = {
 
 
 def measure(ensemble: Ensemble, problem: Problem) -> Measured:
-    """All metrics of the task, on test data alone."""
+    """All metrics of the task, on test data; those that say "validation" are what settings may be chosen by."""
     if isinstance(problem, Scenes):
         return measure_scenes(ensemble, problem)
     started = time.perf_counter()
@@ -64,7 +64,7 @@ def _classification(logits: Tensor, ensemble: Ensemble, data: Data) -> tuple[Num
 
 
 def _on_validation(ensemble: Ensemble, data: Data) -> Numbers:
-    """What settings may be chosen by: nothing here has seen test data."""
+    """How validation data is told from probes, which are made of it: nothing here has seen test data."""
     if not data.probes:
         return {}
     x, labels = data.validation
@@ -97,6 +97,9 @@ def _regression(outputs: tuple[Tensor, Tensor], ensemble: Ensemble, data: Data) 
     prediction = _in_unit(outputs, data)
     target = data.test[1] * std + mean
     numbers = _regression_numbers(prediction, target)
+    x, y = data.validation
+    seen = _regression_numbers(_in_unit(ensemble.predict(x.split(data.at_once)), data), y * std + mean)
+    numbers |= {f"validation/{name}": seen[name] for name in ("rmse", "nll")}
     curves: Curves = {}
     if "grid" in data.extra:  # one-dimensional: a picture, and what lies outside the range of the data
         grid = data.extra["grid"]
@@ -104,8 +107,8 @@ def _regression(outputs: tuple[Tensor, Tensor], ensemble: Ensemble, data: Data) 
         curves["regression_band"] = as_lists(metrics.regression_band(whole, grid)) | {
             name: values.flatten().tolist() for name, values in data.extra.items()
         }
-        seen = (grid.abs() <= data.train[0].abs().max())[:, 0]
-        for place, rows in (("inside", seen), ("outside", ~seen)):
+        among = (grid.abs() <= data.train[0].abs().max())[:, 0]
+        for place, rows in (("inside", among), ("outside", ~among)):
             part = GaussianMixture(whole.means[:, rows], whole.variances[:, rows])
             numbers |= {f"{place}/{k}": v for k, v in _regression_numbers(part, data.extra["noisy"][rows]).items()}
             ideal = GaussianMixture(data.extra["ideal_mean"][None, rows], data.extra["ideal_variance"][None, rows])

@@ -104,6 +104,14 @@ ABLATION = (
     Column("probes: AUC, mutual information", "validation/information/auroc", 100, 1, higher=True),
     *OOD,
 )
+OVERVIEW = (
+    Column("validation NLL", "validation/nll", digits=4),
+    Column("probes, AUC", "validation/confidence/auroc", 100, 1, higher=True),
+    Column("AUC", "notMNIST/confidence/auroc", 100, 1, higher=True),
+    Column("AUC, mutual information", "notMNIST/information/auroc", 100, 1, higher=True),
+    Column("test NLL", "nll", digits=4),
+    Column("RMSE", "rmse", digits=3),
+)
 REGRESSION = (
     Column("RMSE", "rmse", digits=3),
     Column("NLL", "nll", digits=3),
@@ -126,6 +134,8 @@ def tables(results: Sequence[Result]) -> list[Table]:
     made = []
     for benchmark in dict.fromkeys(result.key.benchmark for result in results):
         own = in_order([result for result in results if result.key.benchmark == benchmark])
+        if benchmark == "ablation":
+            made.append(overview(own))
         if benchmark == "uci":
             made += [by_variant(own, REGRESSION[0], "rmse"), by_variant(own, REGRESSION[1], "nll")]
         variants = dict.fromkeys(result.key.variant for result in own)
@@ -204,6 +214,27 @@ def by_variant(results: Sequence[Result], column: Column, kind: str) -> Table:
         "Mean ± standard deviation over the published splits, in the target's unit; NLL of the moment-matched Gaussian."
     )
     return Table(f"UCI: {column.title}", header, rows, note, frozenset(best))
+
+
+def overview(results: Sequence[Result]) -> Table:
+    """Settings down, and across what matters of every problem: the ablation in one table."""
+    settings = list(dict.fromkeys(result.key.method for result in results))
+    header, cells = [""], [[setting] for setting in settings]
+    best = set()
+    for variant in dict.fromkeys(result.key.variant for result in results):
+        own = [result for result in results if result.key.variant == variant]
+        for column in (column for column in OVERVIEW if any(column.metric in result.metrics for result in own)):
+            values = [_values(own, setting, column) for setting in settings]
+            best |= {(row, len(header)) for row in _winners(values, column)}
+            header.append(f"{variant}: {column.title}")
+            for row, each in zip(cells, values, strict=True):
+                row.append(f"{statistics.fmean(each):.{column.digits}f}" if each else "")
+    seeds = len({result.key.seed for result in results})
+    note = (
+        f"Means over {seeds} seed{'s' if seeds > 1 else ''} (and, of UCI sets, splits). Settings may be chosen by the "
+        "columns of validation data and of probes, which are made of it."
+    )
+    return Table("What each ingredient of TRADI brings", header, cells, note, frozenset(best))
 
 
 def by_problem(results: Sequence[Result]) -> dict[str, dict[str, dict[str, float]]]:
