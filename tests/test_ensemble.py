@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import dataclasses
 import warnings
 from collections import OrderedDict
@@ -227,6 +228,16 @@ def test_threads_share_an_ensemble() -> None:
     assert all(isinstance(p, nn.Parameter) for m in members for p in m.result().parameters())
     assert all(len(list(m.result().parameters())) == 6 for m in members)
     assert all(torch.equal(output, expected[i % 4]) for i, output in enumerate(outputs))
+
+
+def test_a_copy_is_an_ensemble_of_its_own() -> None:
+    ensemble = tracked().sample(3).refresh(problem())
+    again = copy.deepcopy(ensemble)
+    expected = ensemble(X)
+    with torch.no_grad():
+        for parameter in ensemble._model.parameters():
+            parameter.zero_()
+    assert torch.equal(again(X), expected)
 
 
 def test_a_forward_that_writes_to_buffers_leaves_nothing_for_the_next_member() -> None:

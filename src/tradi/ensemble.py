@@ -48,6 +48,14 @@ class Ensemble:
         self._fit = KEEP_BYTES // max(sum(t.nbytes for t in self._shared.values()), 1)
         self._lock = threading.Lock()  # members take turns in one module
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the lock, which a copy gets anew."""
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self._lock = threading.Lock()
+
     def __len__(self) -> int:
         return self._size
 
