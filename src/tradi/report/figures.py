@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, told apart with any colour vision, with a violet and a brown in place of their yellow, which is
+# Okabe and Ito's palette, told apart with any colour vision; a violet and a brown stand in for their yellow, which is
 # too faint on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#6A3D9A", "#8C510A")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
