@@ -148,10 +148,20 @@ def tables(results: Sequence[Result]) -> list[Table]:
 
 
 def in_order(results: Sequence[Result]) -> list[Result]:
-    """Results of one benchmark in the order in which it declares its methods; others after them."""
+    """Results of one benchmark in the order in which it declares its problems and methods; others after them."""
     benchmark = BENCHMARKS.get(results[0].key.benchmark)
-    known = list(dict.fromkeys(m for v in benchmark.variants for m in benchmark.methods_of(v))) if benchmark else []
-    return sorted(results, key=lambda r: known.index(r.key.method) if r.key.method in known else len(known))
+    variants = benchmark.variants if benchmark else ()
+    problems = [variant.name for variant in variants]
+    methods = list(dict.fromkeys(m for v in variants for m in benchmark.methods_of(v))) if benchmark else []
+
+    def place(result: Result) -> tuple[int, int]:
+        return _index(problems, result.key.variant), _index(methods, result.key.method)
+
+    return sorted(results, key=place)
+
+
+def _index(names: list[str], name: str) -> int:
+    return names.index(name) if name in names else len(names)
 
 
 def _layouts(benchmark: str, metrics: dict[str, float]) -> dict[str, tuple[Column, ...]]:
