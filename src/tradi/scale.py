@@ -151,7 +151,11 @@ def choose_scale(
     if scale == LARGEST:
         warnings.warn(f"no noise up to {scale:g} times the tracked hurts: was hardly anything tracked?", stacklevel=3)
     if scale == 0 < tolerance:
-        warnings.warn("all noise hurts validation NLL beyond the tolerance: scale 0, members all alike", stacklevel=3)
+        warnings.warn(
+            "scale 0, members all alike: no noise is shown to cost less than the tolerance on this validation data; "
+            "more samples or a larger tolerance= may allow some",
+            stacklevel=3,
+        )
     return ScaleChoice(scale, nll, tolerance, members, judge.passes, time.perf_counter() - started)
 
 

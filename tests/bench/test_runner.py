@@ -13,14 +13,16 @@ import torch
 from tests.data.test_bdd import ANOMALIES, write_bdd
 from tests.data.test_streethazards import write_streethazards
 from tradi.bench import BENCHMARKS
+from tradi.bench.measure import measure
 from tradi.bench.methods import Deep, Single, Swag, Tradi
 from tradi.bench.problem import Data, Problem, Shuffled
 from tradi.bench.recipe import Recipe
 from tradi.bench.results import read_results
 from tradi.bench.runner import Case, Failure, Options, cases, run, run_case
 from tradi.bench.spec import Benchmark, Variant
+from tradi.methods import MaximumProbability
 from tradi.models import mlp
-from tradi.regression import TwoStage
+from tradi.regression import MeanVariance, TwoStage
 
 
 def load(root: Path, split: int, seed: int) -> Data:
@@ -213,6 +215,16 @@ def test_shuffled_batches_cover_the_data_and_leave_out_a_batch_of_one() -> None:
     assert len(torch.cat(seen).unique()) == 32
     assert len(Shuffled((x[:30], x[:30]), 8)) == 4
     assert not torch.equal(torch.cat([b for b, _ in loader]), torch.cat(seen))
+
+
+def test_regression_is_measured_on_validation_data_too() -> None:
+    model = MeanVariance(mlp(2, [3]), 3)
+    parts = [(torch.randn(9, 2), torch.randn(9, 1)) for _ in range(3)]
+    ensemble = MaximumProbability(model).sample(1)
+    numbers = measure(ensemble, Data(parts[0], parts[1], parts[2], unit=(1.0, 2.0))).metrics
+    swapped = measure(ensemble, Data(parts[0], parts[2], parts[1], unit=(1.0, 2.0))).metrics
+    for name in ("rmse", "nll"):
+        assert numbers[f"validation/{name}"] == swapped[name] != numbers[name]
 
 
 def test_swag_collects_over_the_last_share_of_the_run() -> None:

@@ -200,7 +200,7 @@ class Untracked(Tradi):
 
 def _scaled(posterior: Posterior, data: Problem, tolerance: float, members: int, seed: int) -> tuple[Posterior, Notes]:
     with warnings.catch_warnings():  # the result file says which scale, and why
-        warnings.filterwarnings("ignore", "all noise hurts|no noise up to")
+        warnings.filterwarnings("ignore", "scale 0|no noise up to")
         chosen = posterior.choose_scale(
             data.validation_batches, refresh=data.refresh_batches, members=members, tolerance=tolerance, seed=seed
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tradi.bench import BENCHMARKS
 from tradi.bench.results import Result
@@ -104,14 +104,6 @@ ABLATION = (
     Column("probes: AUC, mutual information", "validation/information/auroc", 100, 1, higher=True),
     *OOD,
 )
-OVERVIEW = (
-    Column("validation NLL", "validation/nll", digits=4),
-    Column("probes, AUC", "validation/confidence/auroc", 100, 1, higher=True),
-    Column("AUC", "notMNIST/confidence/auroc", 100, 1, higher=True),
-    Column("AUC, mutual information", "notMNIST/information/auroc", 100, 1, higher=True),
-    Column("test NLL", "nll", digits=4),
-    Column("RMSE", "rmse", digits=3),
-)
 REGRESSION = (
     Column("RMSE", "rmse", digits=3),
     Column("NLL", "nll", digits=3),
@@ -119,6 +111,7 @@ REGRESSION = (
     Column("CRPS", "crps", digits=3),
     Column("95% covers %", "coverage95", 100, 1),
 )
+OVERVIEW = (*ABLATION[:2], OOD[2], OOD[6], replace(OOD[1], title="test NLL"), REGRESSION[0])
 TOY = (
     Column("NLL among the points", "inside/nll_mixture", digits=3),
     Column("95% covers %, among", "inside/coverage95", 100, 1),
