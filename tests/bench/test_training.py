@@ -51,7 +51,10 @@ class _Mortal:
 
 
 def run(
-    checkpoint: Path | None, recipe: Recipe = RECIPE, methods: list[Method] = METHODS, problem: Data | None = None
+    checkpoint: Path | None,
+    recipe: Recipe = RECIPE,
+    methods: list[Method] = METHODS,
+    problem: Data | None = None,
 ) -> Run:
     torch.manual_seed(3)
     model = mlp(2, [8], 3, batchnorm=True, dropout=0.2)
@@ -112,6 +115,32 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "run.pt").write_bytes(b"half a file")
     with pytest.raises(ValueError, match=r"run\.pt cannot be gone on from .*delete it to train anew"):
         run(tmp_path / "run.pt")
+
+
+@pytest.fixture
+def without_a_compiler() -> Iterator[None]:
+    import torch._inductor.config as config
+
+    torch.compiler.reset()
+    with config.patch({"cpp.cxx": ("no-such-compiler",), "force_disable_caches": True}):
+        yield
+    torch.compiler.reset()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of its compiler
+def test_compiled_steps_train_the_same_network() -> None:
+    trained = []
+    for recipe in (RECIPE, replace(RECIPE, compiled=True)):
+        torch.manual_seed(3)
+        trained.append(train(mlp(2, [8], 3), load(Path(), 0, 0), recipe, {}).model.state_dict())
+    for name, weight in trained[0].items():
+        torch.testing.assert_close(trained[1][name], weight, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of its compiler
+def test_without_a_compiler_steps_run_as_they_are(without_a_compiler: None) -> None:
+    del without_a_compiler
+    assert same(run(None), run(None, replace(RECIPE, compiled=True)))
 
 
 def test_training_batches_are_augmented_and_others_are_not() -> None:

@@ -25,6 +25,7 @@ class Recipe:
         batch: samples a step.
         decay: "cosine" or "polynomial" (of power 0.9) to 0, or the epochs after which the rate is divided by 10.
         stages: the two stages of regression, in place of `epochs` and `decay`.
+        compiled: steps run through torch.compile, where there is a compiler: minutes lost once, hours won by ENet.
     """
 
     optimizer: str
@@ -35,6 +36,7 @@ class Recipe:
     batch: int = 128
     decay: str | tuple[int, ...] = ()
     stages: TwoStage | None = None
+    compiled: bool = False
 
     def late(self, steps: int, share: float) -> tuple[int, int]:
         """The step at which the last `share` of training begins, and the number of steps that follow at the least.
@@ -69,4 +71,4 @@ class Recipe:
     def quick(self) -> Recipe:
         """The same, as short as can be."""
         stages = None if self.stages is None else replace(self.stages, mse_epochs=2, nll_epochs=2)
-        return replace(self, epochs=2, stages=stages, batch=min(self.batch, 16))
+        return replace(self, epochs=2, stages=stages, batch=min(self.batch, 16), compiled=False)

@@ -59,7 +59,9 @@ def train(
     optimizer = recipe.build(model)
     loader = problem.training(recipe.batch)
     trackers = {name: one(model, optimizer, len(loader), recipe) for name, one in attach.items()}
-    run = _Training(model, optimizer, trackers, {name: _clocked(tracker) for name, tracker in trackers.items()})
+    clocks = {name: _clocked(tracker) for name, tracker in trackers.items()}
+    forward = _compiled(model) if recipe.compiled else model
+    run = _Training(model, forward, optimizer, trackers, clocks)
     optimizer.register_step_post_hook(run.count)
     if isinstance(model, MeanVariance) and recipe.stages is not None:
         started = time.perf_counter()
@@ -82,6 +84,7 @@ class _Training:
     """A run under way."""
 
     model: nn.Module
+    forward: Callable[..., Any]
     optimizer: Optimizer
     trackers: dict[str, TRADI | SWAG]
     clocks: dict[str, list[float]]
@@ -96,7 +99,7 @@ class _Training:
         self.model.train()
         for x, y in loader:
             self.optimizer.zero_grad()
-            loss(self.model(x), y).backward()
+            loss(self.forward(x), y).backward()
             self.optimizer.step()
             schedule.step()
         self.seconds += time.perf_counter() - started
@@ -165,6 +168,17 @@ class _Kept:
             raise ValueError(f"{self.path} cannot be gone on from ({error}): delete it to train anew") from error
         fits = saved["settings"] == self.settings and self.run.trackers.keys() <= saved["trackers"].keys()
         return saved if fits else None
+
+
+def _compiled(model: nn.Module) -> Callable[..., Any]:
+    """The model's forward pass, compiled once for each size of a batch; as it is where there is no compiler."""
+    fast = torch.compile(model, dynamic=False)
+
+    def forward(x: torch.Tensor) -> Any:
+        with torch._dynamo.config.patch(suppress_errors=True):
+            return fast(x)
+
+    return forward
 
 
 def _clocked(tracker: TRADI | SWAG) -> list[float]:
