@@ -63,7 +63,7 @@ class _Weigh:
     def __call__(self, layer: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> None:
         assert isinstance(layer, _NormBase)
         x = args[0] if args else kwargs["input"]
-        samples = len(x)
+        samples = x.shape[0]
         if isinstance(layer, nn.modules.batchnorm._BatchNorm) and x.numel() == x.shape[1]:
             raise ValueError(
                 "BatchNorm cannot be refreshed on a batch of one sample: use drop_last=True or larger batches"

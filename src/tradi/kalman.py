@@ -296,8 +296,8 @@ def observe(equations: Equations, seen: Sequence[Seen], gains: Gains) -> None:
     """Correct states that are due with the same gains, in place, streaming each weight once."""
     for pieces in _passes(seen):
         mean, second, _, _, lr = zip(*pieces, strict=True)
-        weight = tuple(piece.weight.to(piece.mean.dtype) for piece in pieces)
-        gradient = tuple(piece.gradient.to(piece.mean.dtype) for piece in pieces if piece.gradient is not None)
+        weight = tuple(_as(piece.weight, piece.mean) for piece in pieces)
+        gradient = tuple(_as(piece.gradient, piece.mean) for piece in pieces if piece.gradient is not None)
         step = Step(mean, second, weight, gradient, lr, *gains)
         equations.step(step, _add_outer if second[0].ndim == 2 else _add_product)
 
@@ -309,26 +309,32 @@ def _passes(seen: Sequence[Seen]) -> Iterator[list[Seen]]:
     for block in seen:
         size = CHUNK * torch.get_num_threads() if block.mean.device.type == "cpu" else DEVICE_CHUNK
         for piece in _pieces(block, size):
-            if len(piece.mean) > room:
+            weights = piece.mean.numel()
+            if weights > room:
                 if together:
                     yield together
                 together, room = [], size
             together.append(piece)
-            room -= len(piece.mean)
+            room -= weights
     yield together
 
 
 def _pieces(block: Seen, size: int) -> Iterator[Seen]:
     """Equal pieces of about this size."""
-    count = round(len(block.mean) / size)
+    weights = block.mean.numel()
+    count = round(weights / size)
     if count <= 1 or block.second.ndim == 2:
         yield block
         return
-    size = math.ceil(len(block.mean) / count)
+    size = math.ceil(weights / count)
     mean, second, weight = (tensor.split(size) for tensor in (block.mean, block.second, block.weight))
-    gradient = repeat(None, len(mean)) if block.gradient is None else block.gradient.split(size)
-    for piece in zip(mean, second, weight, gradient, repeat(block.lr, len(mean)), strict=True):
+    gradient = repeat(None, count) if block.gradient is None else block.gradient.split(size)
+    for piece in zip(mean, second, weight, gradient, repeat(block.lr, count), strict=True):
         yield Seen(*piece)
+
+
+def _as(tensor: Tensor, like: Tensor) -> Tensor:
+    return tensor if tensor.dtype == like.dtype else tensor.to(like.dtype)  # `to` itself takes its time over nothing
 
 
 def _scaled(tensors: Tensors, rates: tuple[Rate, ...]) -> Tensors:

@@ -105,9 +105,11 @@ class Tracker(ABC):
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
-                if parameter not in self._weights:  # a layer or param group added since we last looked
+                try:
+                    weight = self._weights[parameter]
+                except KeyError:  # a layer or param group added since we last looked
                     self._look_up_weights()
-                weight = self._weights.setdefault(parameter, None)
+                    weight = self._weights.setdefault(parameter, None)
                 if weight is not None:
                     moves.append(Move(weight, lr))
         if moves:

@@ -148,7 +148,9 @@ class TRADI(Tracker):
 
     def observe(self, moves: list[Move]) -> None:
         rates = {move.weight.name: move.lr for move in moves}
-        self._start([move.weight for move in moves if not self._follows(move.weight)])
+        new = [move.weight for move in moves if not self._follows(move.weight)]
+        if new:
+            self._start(new)
         due: dict[Gains, list[Seen]] = {}
         for block in dict.fromkeys(self._blocks[name] for name in rates):
             gains = block.state.advance(self.kalman)
