@@ -23,8 +23,9 @@ format: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Minutes, on an idle machine. Without the extra `speed` (pip install -c constraints.txt -e '.[speed]') IVON is left out.
+# Minutes, on an idle machine.
 speed: .venv/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[speed]'
 	$(BIN)/python benchmarks/speed.py --out results/speed/speed.json > /dev/null
 	$(BIN)/python benchmarks/draw.py results/speed/speed.json results/speed
 

@@ -21,8 +21,8 @@ RANK = 20  # deviations that SWAG keeps, as published
 EPOCH = 430  # steps: SWAG and SWA collect once an epoch
 
 
-def peers(network: Network, tracking: dict[str, Any], repetitions: int) -> dict[str, Any]:
-    """Extra time of a whole run and extra bytes a weight, over training with Adam; `tracking` is TRADI's ratio."""
+def peers(network: Network, tracking: dict[str, Any], state: float, repetitions: int) -> dict[str, Any]:
+    """Extra time of a whole run and extra bytes a weight, over training with Adam; TRADI's were measured before."""
     model, weights = network.model, size(network.model)
     train = network.train_step(torch.optim.Adam(model.parameters(), 1e-4))
     train()
@@ -49,7 +49,7 @@ def peers(network: Network, tracking: dict[str, Any], repetitions: int) -> dict[
         return {"run_over_training": ratio(cost, alone), "bytes_per_weight": round(held_bytes / weights, 2)}
 
     found: dict[str, Any] = {
-        "TRADI": {"run_over_training": tracking, "bytes_per_weight": 8.0},
+        "TRADI": {"run_over_training": tracking, "bytes_per_weight": state},
         "swa_utils' average, every step": extra(times["swa"], held["swa"]),
         "swa_utils' average, every epoch": extra(1 / EPOCH * times["swa"], held["swa"]),
         "torch-uncertainty's SWAG, every epoch": None,

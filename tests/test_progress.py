@@ -5,8 +5,11 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress, ProgressColumn
+from rich.text import Text
 
-from tradi.progress import hosted_by, track
+from tradi.progress import hosted_by, time_left, track
 
 
 class Terminal(io.StringIO):
@@ -70,3 +73,20 @@ def test_a_bar_inside_a_host_is_a_line_of_it_and_leaves_with_its_end() -> None:
             assert list(track(range(3), "inner", 3)) == [0, 1, 2]
             assert len(progress.tasks) == 1
         assert progress.tasks == []
+
+
+def test_the_time_left_is_that_of_items_like_those_done() -> None:
+    clock = [0.0]
+    with Progress(time_left(), console=Console(quiet=True), auto_refresh=False, get_time=lambda: clock[0]) as progress:
+        progress.add_task("", total=14)
+        (task,) = progress.tasks
+        column = progress.columns[0]
+        assert isinstance(column, ProgressColumn)
+        assert column.render(task) == Text("-:--:--")
+        clock[0] = 100.0
+        progress.advance(task.id, 2)  # two processes end at once
+        assert column.render(task) == Text("0:10:00")
+        clock[0] = 160.0
+        assert column.render(task) == Text("0:09:00"), "it runs down until the next ones end"
+        clock[0] = 2000.0
+        assert column.render(task) == Text("0:00:00")

@@ -28,6 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.command(options)
     except (ImportError, OSError, ValueError) as error:  # a missing extra or file, a wrong name: no traceback needed
         parser.exit(1, f"tradi: {error}\n")
+    except KeyboardInterrupt:
+        parser.exit(130, "tradi: stopped\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -90,6 +92,10 @@ def _bench(options: argparse.Namespace) -> None:
         return
     if options.name not in BENCHMARKS:
         raise ValueError(f"unknown benchmark {options.name!r}: choose from {', '.join(BENCHMARKS)}")
+    if options.quick and (options.seeds or options.splits):
+        raise ValueError("--quick takes the first seed and split: leave out --seeds and --splits")
+    if options.jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, got {options.jobs}")
     from tradi.data.root import data_root
 
     asked = runner.Options(
@@ -97,15 +103,15 @@ def _bench(options: argparse.Namespace) -> None:
         out=options.out / "quick" if options.quick else options.out,  # never to be taken for results
         methods=options.methods and tuple(options.methods),
         variants=options.variants and tuple(options.variants),
-        seeds=options.seeds and tuple(options.seeds),
-        splits=options.splits and tuple(options.splits),
+        seeds=options.seeds and tuple(dict.fromkeys(options.seeds)),
+        splits=options.splits and tuple(dict.fromkeys(options.splits)),
         quick=options.quick,
         jobs=options.jobs,
         command=shlex.join(["tradi", *options.words]),
     )
     failures = runner.show(BENCHMARKS[options.name], asked, console)
     if failures:
-        raise ValueError(f"{len(failures)} of the methods failed, see above; run again to try them again")
+        raise ValueError(f"{len(failures)} failed, see above; run again to try again")
 
 
 def _report(options: argparse.Namespace) -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,16 +11,17 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 from tests.data.test_bdd import ANOMALIES, write_bdd
 from tests.data.test_streethazards import write_streethazards
-from tradi.bench import BENCHMARKS
+from tradi.bench import BENCHMARKS, results
 from tradi.bench.measure import measure
 from tradi.bench.methods import Deep, Single, Swag, Tradi
 from tradi.bench.problem import Data, Problem, Shuffled
 from tradi.bench.recipe import Recipe
-from tradi.bench.results import read_results
-from tradi.bench.runner import Case, Failure, Options, cases, run, run_case
+from tradi.bench.results import forget_peak_memory, peak_memory_mb, read_results
+from tradi.bench.runner import KILLED, Case, Failure, Options, cases, run, run_case, show
 from tradi.bench.spec import Benchmark, Variant
 from tradi.methods import MaximumProbability
 from tradi.models import mlp
@@ -118,10 +121,83 @@ def test_a_failed_method_is_reported_and_the_others_go_on(tmp_path: Path) -> Non
     assert [list(case.methods) for case in cases(benchmark, options)] == [["Broken"]]
 
 
-def test_missing_data_fails_every_method_of_a_case_with_the_reason(tmp_path: Path) -> None:
-    _, failures = done(BENCHMARKS["mnist"], Options(tmp_path / "nowhere", tmp_path, quick=True))
-    assert len(failures) == len(BENCHMARKS["mnist"].methods)
-    assert all("nowhere" in failure.error for failure in failures)
+def test_missing_data_fails_a_case_with_the_reason(tmp_path: Path) -> None:
+    _, (failure,) = done(BENCHMARKS["mnist"], Options(tmp_path / "nowhere", tmp_path, quick=True))
+    assert (failure.method, "nowhere" in failure.error) == ("all methods", True)
+
+
+class Killed(Single):
+    def ensemble(self, runs: Sequence[Any], data: Problem, seed: int) -> Any:
+        if seed == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().ensemble(runs, data, seed)
+
+
+def test_a_killed_process_is_reported_and_other_cases_go_on(tmp_path: Path) -> None:
+    benchmark = replace(BLOBS, methods={"Single network": Single(), "Killed": Killed()}, seeds=(0, 1, 2, 3))
+    options = Options(tmp_path, tmp_path, splits=(0,), jobs=2)
+    ran, failures = done(benchmark, options)
+    assert sorted(case.seed for case in ran) == [0, 1, 2, 3]
+    assert {failure.error for failure in failures} == {KILLED}
+    assert str(BLOBS.name) + "/sgd split 0 seed 0" in {failure.case for failure in failures}
+    assert {failure.method for failure in failures if failure.case.endswith("0 seed 0")} == {"Killed"}
+    finished = {(result.key.method, result.key.seed) for result in read_results(tmp_path)}
+    assert {("Single network", 0), ("Killed", 2), ("Killed", 3)} <= finished
+
+
+def test_a_folder_that_cannot_be_written_to_is_an_error_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        show(BLOBS, Options(tmp_path, tmp_path / "file"), Console())
+
+
+def test_what_failed_for_one_reason_says_it_once(tmp_path: Path) -> None:
+    benchmark, console = replace(BLOBS, variants=(replace(BLOBS.variants[0], load=missing),)), Console(record=True)
+    failures = show(benchmark, Options(tmp_path, tmp_path), console)
+    text = console.export_text()
+    assert (len(failures), text.count("FAILED"), text.count("no such data")) == (4, 4, 1)
+
+
+def missing(root: Path, split: int, seed: int) -> Data:
+    raise FileNotFoundError("no such data")
+
+
+def test_a_result_says_how_much_memory_it_took_and_not_what_ran_before_it() -> None:
+    if not Path("/proc/self/clear_refs").exists():
+        pytest.skip("this system does not forget its peak")
+    forget_peak_memory()
+    before = peak_memory_mb()
+    torch.ones(64 << 20)  # 256 MB, and gone
+    assert before + 200 < peak_memory_mb() < before + 400
+    forget_peak_memory()
+    assert peak_memory_mb() < before + 100
+
+
+def test_the_commit_is_of_this_package_and_says_whether_any_of_it_was_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*arguments: str) -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        return subprocess.run(
+            ["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    package = tmp_path / "tradi"
+    (package / "bench").mkdir(parents=True)
+    for name in ("__init__.py", "kalman.py", "bench/results.py"):
+        (package / name).write_text("")
+    monkeypatch.setattr(results, "__file__", str(package / "bench" / "results.py"))
+    git("init")
+    (tmp_path / "other").write_text("")
+    git("add", "other")
+    git("commit", "-m", "a repository that the package only lies in")
+    assert results._commit() is None
+    git("add", ".")
+    git("commit", "-m", "its own")
+    head = git("rev-parse", "HEAD")
+    assert results._commit() == head
+    (package / "kalman.py").write_text("x = 1")
+    assert results._commit() == f"{head}-changed"
 
 
 def test_processes_give_the_same_results(tmp_path: Path) -> None:
@@ -138,6 +214,8 @@ def test_unknown_names_are_errors_that_list_the_known_ones(tmp_path: Path) -> No
         cases(BLOBS, Options(tmp_path, tmp_path, variants=("adam",)))
     with pytest.raises(ValueError, match="has splits 0 to 1, got 2"):
         cases(BLOBS, Options(tmp_path, tmp_path, splits=(2,)))
+    with pytest.raises(ValueError, match="seeds are 0 to 999, got 1000"):
+        cases(BLOBS, Options(tmp_path, tmp_path, seeds=(1000,)))
 
 
 @pytest.fixture(scope="module")
@@ -199,8 +277,9 @@ def test_heavy_cases_share_the_cores_and_are_not_trained_again(tmp_path: Path) -
     assert light.checkpoint(tmp_path, None, 0) is None
 
 
-def test_a_result_file_that_is_none_is_named(tmp_path: Path) -> None:
-    (tmp_path / "seed-0-split-0.json").write_text(json.dumps({"key": {}}))
+@pytest.mark.parametrize("content", [{"key": {}}, None, "x", 5, []])
+def test_a_result_file_that_is_none_is_named(content: Any, tmp_path: Path) -> None:
+    (tmp_path / "seed-0-split-0.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"seed-0-split-0\.json is not a result file"):
         read_results(tmp_path)
     with pytest.raises(FileNotFoundError, match="not a folder of results"):

@@ -27,16 +27,31 @@ ACCURACY = Column("accuracy %", "accuracy", 100, 1, higher=True)
 
 
 def test_cells_are_mean_and_deviation_and_the_best_stand_out() -> None:
-    results = [result("A", 0, nll=1.0, accuracy=0.9), result("A", 1, nll=2.0, accuracy=0.7), result("B", 0, nll=1.2)]
+    results = [result("A", 0, nll=1.0, accuracy=0.9), result("A", 1, nll=2.0, accuracy=0.7)]
+    results += [result("B", 0, nll=1.2), result("B", 1, nll=1.2)]
     table = by_method("t", results, [NLL, ACCURACY], {"theirs": {"nll": 0.5}})
     assert table.rows == [
         ["A", "1.50 ± 0.71", "80.0 ± 14.1", "2.5"],
-        ["B", "1.20", "", "2.0"],
+        ["B", "1.20 ± 0.00", "", "2.5"],
         ["paper: theirs", "0.50", "", ""],
     ]
     assert table.best == {(1, 1), (0, 2)}
-    assert "| **1.20** |" in table.markdown()
-    assert "<td class=best>1.20</td>" in table.html()
+    assert "| **1.20 ± 0.00** |" in table.markdown()
+    assert "<td class=best>1.20 ± 0.00</td>" in table.html()
+
+
+def test_a_method_with_fewer_runs_says_so_and_is_not_compared() -> None:
+    table = by_method("t", [result("A", 0, nll=1.0), result("A", 1, nll=2.0), result("B", 0, nll=0.5)], [NLL], {})
+    assert [row[1] for row in table.rows] == ["1.50 ± 0.71", "0.50 (1 of 2)"]
+    assert table.best == {(0, 1)}
+
+
+def test_a_figure_of_the_papers_that_is_missed_is_named() -> None:
+    theirs = {"TRADI": {"nll": 1.0, "accuracy": 0.9}}
+    missed = by_method("t", [result("TRADI", nll=1.01, accuracy=0.9004)], [NLL, ACCURACY], theirs)
+    assert missed.note.endswith("TRADI is behind the paper's TRADI: NLL.")
+    reached = by_method("t", [result("TRADI", nll=1.004, accuracy=0.9)], [NLL, ACCURACY], theirs)
+    assert "behind" not in reached.note
 
 
 def test_means_that_print_alike_are_both_best() -> None:
@@ -50,6 +65,9 @@ def test_data_sets_stand_beside_the_papers_figures() -> None:
     ]
     table = by_variant(results, Column("RMSE", "rmse", digits=2), "rmse")
     assert table.rows == [["yacht", "1.00", "2.00", "1.11", "1.58", "1.05"]]
+    assert "behind" not in table.note
+    worse = [result("TRADI", variant="yacht", benchmark="uci", rmse=1.06)]
+    assert "behind the paper's TRADI: yacht." in by_variant(worse, Column("RMSE", "rmse", digits=3), "rmse").note
 
 
 def test_the_ablation_is_one_table_of_all_problems() -> None:
@@ -135,6 +153,8 @@ def test_wrong_names_and_empty_folders_are_one_line(tmp_path: Path, capsys: pyte
     assert "unknown benchmark 'magic'" in fails(["bench", "magic"], capsys)
     assert "unknown method 'magic'" in fails(["bench", "toy", "--methods", "magic", "--out", str(tmp_path)], capsys)
     assert "no results under" in fails(["report", str(tmp_path)], capsys)
+    assert "leave out --seeds" in fails(["bench", "toy", "--quick", "--seeds", "1"], capsys)
+    assert "--jobs must be at least 1, got 0" in fails(["bench", "toy", "--jobs", "0"], capsys)
     assert "not a folder of results" in fails(["report", str(tmp_path / "nowhere")], capsys)
 
 
@@ -147,5 +167,5 @@ def test_a_failure_is_printed_and_is_the_exit_code(
     broken = replace(BLOBS, variants=(replace(BLOBS.variants[0], load=missing),))
     monkeypatch.setattr("tradi.bench.BENCHMARKS", {"blobs": broken})
     error = fails(["bench", "blobs", "--quick", "--out", str(tmp_path), "--data", "here"], capsys)
-    assert "3 of the methods failed" in error
+    assert "1 failed, see above" in error
     assert not list(tmp_path.rglob("*.json"))

@@ -28,8 +28,6 @@ from tradi.progress import track
 FOUND = ("auroc", "aupr_out", "fpr95")
 THRESHOLDS = 100  # of the curve of accuracy against confidence
 
-Target = tuple[Tensor, Tensor]  # labels, and which pixels are OOD
-
 
 def measure_scenes(ensemble: Ensemble, scenes: Scenes) -> Measured:
     """All metrics of segmentation, on test images alone, and pictures of a few of them."""

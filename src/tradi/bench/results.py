@@ -6,7 +6,7 @@ import json
 import platform
 import re
 import subprocess
-import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -46,7 +46,7 @@ class Result:
         settings: everything that was chosen before.
         notes: what the method has to say, such as the scale it chose.
         seconds: training (all its runs and its own tracking), tracking, preparing (scale, refresh), predicting.
-        peak_memory_mb: of the process that ran it.
+        peak_memory_mb: of the process while it ran it, with the training runs that it was the first to need.
         made_by: command, versions and commit.
     """
 
@@ -77,8 +77,11 @@ def read_results(out: Path) -> list[Result]:
     for path in sorted(path for path in out.rglob("seed-*.json") if "quick" not in path.relative_to(out).parts):
         try:
             content = json.loads(path.read_text())
-            results.append(Result(Key(**content.pop("key")), **content))
-        except (ValueError, TypeError, KeyError) as error:
+            result = Result(Key(**content.pop("key")), **content)
+            if not all(isinstance(number, int | float) for number in result.metrics.values()):
+                raise TypeError("its metrics are not all numbers")
+            results.append(result)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"{path} is not a result file: {error}; delete it and run the benchmark again") from error
     return results
 
@@ -103,12 +106,20 @@ def read_pictures(key: Key, out: Path) -> Pictures | None:
         return dict(file)
 
 
+def forget_peak_memory() -> None:
+    """Let `peak_memory_mb` count from here, where the system can."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
 def peak_memory_mb() -> float:
-    """Largest resident size of this process so far; the unit differs between systems."""
+    """Largest resident size of this process since `forget_peak_memory`; where that cannot be had, since its start."""
+    with suppress(OSError):
+        (peak,) = re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
+        return int(peak) / 1024
     import resource  # not on Windows, where results can still be read
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)  # a Mac counts in bytes
 
 
 @cache
@@ -130,13 +141,14 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """Commit of the checkout this file lies in, marked if files were changed since; None for an installed package."""
-    here = Path(__file__).parent
+    """Commit that this package is of, marked if files of it were changed since; None for an installed one."""
+    here = Path(__file__).parents[1]
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=here, check=True, capture_output=True, text=True).stdout.strip()
 
     try:
+        git("ls-files", "--error-unmatch", "__init__.py")  # not somebody's repository around an installed package
         changed = git("status", "--porcelain", "--untracked-files=no", ".")
         return git("rev-parse", "HEAD") + ("-changed" if changed else "")
     except (OSError, subprocess.CalledProcessError):

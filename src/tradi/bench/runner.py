@@ -6,8 +6,9 @@ import os
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -16,15 +17,17 @@ from tradi.bench.measure import measure
 from tradi.bench.measured import Pictures
 from tradi.bench.methods import Method
 from tradi.bench.problem import Problem
-from tradi.bench.results import Key, Result, made_by, peak_memory_mb, write_pictures
+from tradi.bench.results import Key, Result, forget_peak_memory, made_by, peak_memory_mb, write_pictures
 from tradi.bench.spec import Benchmark, Variant
 from tradi.bench.training import Run, train
 from tradi.extras import require
-from tradi.progress import hosted_by
+from tradi.progress import hosted_by, time_left
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+RUN = 1000  # what seeds of one method's runs differ by
+KILLED = "a process was killed that this or another case ran in, perhaps for want of memory: run again to go on"
 QUICK_SAMPLES, QUICK_IMAGES = 48, 16  # of a quick run; the latter where variants are heavy
 T = TypeVar("T")
 
@@ -68,6 +71,13 @@ class Case:
     def __str__(self) -> str:
         return f"{self.benchmark}/{self.variant.name} split {self.split} seed {self.seed}"
 
+    def missing(self, out: Path) -> list[str]:
+        """The methods that have no result file yet."""
+        return [name for name in self.methods if not self.key(name).path(out).exists()]
+
+    def key(self, method: str) -> Key:
+        return Key(self.benchmark, self.variant.name, method, self.seed, self.split)
+
     def threads(self, options: Options) -> int:
         """Threads of torch: one, for small networks gain nothing from more, but heavy cases share all cores."""
         heavy = self.variant.heavy and not options.quick
@@ -100,10 +110,12 @@ def cases(benchmark: Benchmark, options: Options) -> list[Case]:
             if not 0 <= split < variant.splits:
                 raise ValueError(f"{variant.name} has splits 0 to {variant.splits - 1}, got {split}")
             for seed in benchmark.seeds[:1] if options.quick else options.seeds or benchmark.seeds:
-                keys = {name: Key(benchmark.name, variant.name, name, seed, split) for name in methods}
-                missing = {name: m for name, m in methods.items() if not keys[name].path(options.out).exists()}
+                if not 0 <= seed < RUN:
+                    raise ValueError(f"seeds are 0 to {RUN - 1}, got {seed}")
+                case = Case(benchmark.name, variant, methods, seed, split)
+                missing = {name: methods[name] for name in case.missing(options.out)}
                 if missing:
-                    found.append(Case(benchmark.name, variant, missing, seed, split))
+                    found.append(replace(case, methods=missing))
     return found
 
 
@@ -114,8 +126,19 @@ def run(benchmark: Benchmark, options: Options) -> Iterator[tuple[Case, list[Fai
         yield from ((case, run_case(case, options)) for case in todo)
         return
     joblib = require("joblib", "parallel")
-    parallel = joblib.Parallel(n_jobs=options.jobs, return_as="generator_unordered")
-    yield from parallel(joblib.delayed(_with_case)(case, options) for case in todo)
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    left = dict(enumerate(todo))
+    while left:
+        parallel = joblib.Parallel(n_jobs=options.jobs, return_as="generator_unordered")
+        jobs = [joblib.delayed(_numbered)(number, case, options) for number, case in left.items()]
+        try:
+            for number, failures in parallel(jobs):
+                yield left.pop(number), failures
+        except TerminatedWorkerError:  # for want of memory, most likely; the pool is gone, and a new one takes over
+            for number in list(left)[: options.jobs]:  # cases begin in order: these were under way
+                case = left.pop(number)
+                yield case, [Failure(str(case), name, KILLED) for name in case.missing(options.out)]
 
 
 def run_case(case: Case, options: Options) -> list[Failure]:
@@ -128,7 +151,7 @@ def run_case(case: Case, options: Options) -> list[Failure]:
     try:
         problem = variant.load(options.data, case.split, case.seed)
     except Exception as error:
-        return [Failure(str(case), name, f"{type(error).__name__}: {error}") for name in case.methods]
+        return [Failure(str(case), "all methods", f"{type(error).__name__}: {error}")]
     if options.quick:
         problem = problem.first(QUICK_IMAGES if case.variant.heavy else QUICK_SAMPLES)
     trained = _Trainings(case, variant, problem, options.out, list(methods.values()))
@@ -136,10 +159,11 @@ def run_case(case: Case, options: Options) -> list[Failure]:
     for name, method in methods.items():
         try:
             result: dict[str, Any] = {
-                "key": Key(case.benchmark, case.variant.name, name, case.seed, case.split),
+                "key": case.key(name),
                 "settings": {"method": repr(method), "recipe": repr(variant.recipe), "quick": options.quick},
                 "made_by": {"command": options.command, **made_by(), "threads": threads},
             }
+            forget_peak_memory()
             found, pictures = _evaluate(method, problem, trained, case.seed)
             if pictures and case.seed == 0:
                 write_pictures(result["key"], options.out, pictures)
@@ -174,7 +198,7 @@ class _Trainings:
                 for name, one in method.attach().items()
             }
             # Runs of one seed are as different as those of two: the number counts in steps that seeds do not reach.
-            torch.manual_seed(self.case.seed + 1000 * number)
+            torch.manual_seed(self.case.seed + RUN * number)
             model = self.variant.model(self.problem, dropout)
             place = self.case.checkpoint(self.out, dropout, number)
             self._runs[dropout, number] = train(model, self.problem, self.variant.recipe, attach, place)
@@ -205,8 +229,8 @@ def _evaluate(method: Method, problem: Problem, trained: _Trainings, seed: int) 
     return found, measured.pictures
 
 
-def _with_case(case: Case, options: Options) -> tuple[Case, list[Failure]]:
-    return case, run_case(case, options)
+def _numbered(number: int, case: Case, options: Options) -> tuple[int, list[Failure]]:
+    return number, run_case(case, options)
 
 
 def _chosen(everything: dict[str, T], names: Sequence[str] | None, kind: str) -> dict[str, T]:
@@ -218,33 +242,22 @@ def _chosen(everything: dict[str, T], names: Sequence[str] | None, kind: str) ->
 
 def show(benchmark: Benchmark, options: Options, console: Console) -> list[Failure]:
     """Run with a progress bar, an estimate of the time left, and a line for every failure."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     todo = cases(benchmark, options)
+    options.out.mkdir(parents=True, exist_ok=True)
+    with TemporaryFile(dir=options.out):  # that nothing can be written there is better known now than after training
+        pass
     console.print(f"{benchmark.name}: {len(todo)} cases to run, results in {options.out}", highlight=False)
     failures: list[Failure] = []
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    # Cases differ in length, so the estimate averages over all that are done.
-    with Progress(*columns, console=console, speed_estimate_period=1e9) as progress, hosted_by(progress):
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), time_left())
+    with Progress(*columns, console=console) as progress, hosted_by(progress):
         task = progress.add_task(benchmark.name, total=len(todo))
         for case, failed in run(benchmark, options):
             progress.update(task, advance=1, description=str(case))
             for failure in failed:
-                console.print(
-                    f"FAILED {failure.case}, {failure.method}:\n{failure.error}", markup=False, highlight=False
-                )
-            failures += failed
+                known = failure.error in (other.error for other in failures)
+                text = f"FAILED {failure.case}, {failure.method}: {'as above' if known else failure.error}"
+                console.print(text, markup=False, highlight=False, soft_wrap=True)
+                failures.append(failure)
     return failures

@@ -37,7 +37,8 @@ def write_report(folder: Path, out: Path, data: Path | None = None) -> list[Path
     """
     results = read_results(folder)
     if not results:
-        raise FileNotFoundError(f"no results under {folder}: run `tradi bench NAME --out {folder}` first")
+        quick = f", or report {folder / 'quick'}" if (folder / "quick").is_dir() else ""
+        raise FileNotFoundError(f"no results under {folder}: run `tradi bench NAME --out {folder}` first{quick}")
     out.mkdir(parents=True, exist_ok=True)
     made = tables(results)
     drawn = draw(results) | draw_pictures(results, folder, data)
@@ -134,7 +135,7 @@ def _tensors(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _about(results: Sequence[Result]) -> str:
     versions = dict.fromkeys(
-        f"tradi {r.made_by['tradi']} at {r.made_by['commit']}, torch {r.made_by['torch']}" for r in results
+        f"tradi {r.made_by['tradi']} at {r.made_by.get('commit')}, torch {r.made_by['torch']}" for r in results
     )
     quick = " QUICK RUNS: the numbers say nothing." if any(r.settings["quick"] for r in results) else ""
     commands = ", ".join(dict.fromkeys(f"`{r.made_by['command']}`" for r in results))

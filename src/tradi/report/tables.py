@@ -169,7 +169,7 @@ def _layouts(benchmark: str, metrics: dict[str, float]) -> dict[str, tuple[Colum
     if len(kinds) > 1:
         return {f", against {kind}": _against(kind) for kind in kinds}
     known = [*([ABLATION] if benchmark == "ablation" else []), OOD, TOY, REGRESSION, CLASSIFICATION]
-    return {"": next(columns for columns in known if columns[-1].metric in metrics)}
+    return {"": next((columns for columns in known if columns[-1].metric in metrics), CLASSIFICATION)}
 
 
 def by_method(
@@ -177,15 +177,14 @@ def by_method(
 ) -> Table:
     """Methods down, measures across: mean and standard deviation over seeds and splits; then the paper's."""
     methods = list(dict.fromkeys(result.key.method for result in results))
-    values = {m: [_values(results, m, column) for column in columns] for m in methods}
-    rows = [
-        [m, *(_mean_sd(v, c) for v, c in zip(values[m], columns, strict=True)), _seconds(results, m)] for m in methods
-    ]
+    values = [[_values(results, m, column) for m in methods] for column in columns]
+    cells = [_cells(each, column) for each, column in zip(values, columns, strict=True)]
+    rows = [[m, *(column[i] for column in cells), _seconds(results, m)] for i, m in enumerate(methods)]
     best = frozenset(
         (row, 1 + number)
         for number, column in enumerate(columns)
         if not column.metric.endswith(("coverage95", "sd_over_ideal"))  # the right value is best there
-        for row in _winners([values[m][number] for m in methods], column)
+        for row in _winners(values[number], column)
     )
     rows += [
         [f"paper: {m}", *(f"{c.factor * line[c.metric]:.{c.digits}f}" if c.metric in line else "" for c in columns), ""]
@@ -198,6 +197,9 @@ def by_method(
         f"Mean ± standard deviation over {count} seeds or splits. "
         f"Seconds are of training, on {'one core' if cores == 1 else f'{cores} cores'}."
     )
+    goals = theirs.get("TRADI", {})
+    ours = [_values(results, "TRADI", column) for column in columns]
+    note += _missed([c.title for c, v in zip(columns, ours, strict=True) if _behind(v, goals.get(c.metric), c)])
     return Table(title, ["", *(column.title for column in columns), "training s"], rows, note, best)
 
 
@@ -205,18 +207,20 @@ def by_variant(results: Sequence[Result], column: Column, kind: str) -> Table:
     """Data sets down, methods across, and the paper's figures."""
     variants = list(dict.fromkeys(result.key.variant for result in results))
     methods = list(dict.fromkeys(result.key.method for result in results))
-    rows, best = [], set()
+    rows, best, missed = [], set(), []
     for number, variant in enumerate(variants):
         own = [result for result in results if result.key.variant == variant]
         values = [_values(own, method, column) for method in methods]
         theirs = paper.UCI.get(variant, {}).get(kind, {})
-        rows.append([variant, *(_mean_sd(v, column) for v in values), *(f"{x:.2f}" for x in theirs.values())])
+        rows.append([variant, *_cells(values, column), *(f"{x:.2f}" for x in theirs.values())])
+        if _behind(_values(own, "TRADI", column), theirs.get("TRADI"), replace(column, digits=2)):
+            missed.append(variant)
         best |= {(number, 1 + winner) for winner in _winners(values, column)}
     header = ["", *methods, *(f"paper: {name}" for name in ("MC Dropout", "Deep Ensemble", "TRADI"))]
     note = (
         "Mean ± standard deviation over the published splits, in the target's unit; NLL of the moment-matched Gaussian."
     )
-    return Table(f"UCI: {column.title}", header, rows, note, frozenset(best))
+    return Table(f"UCI: {column.title}", header, rows, note + _missed(missed), frozenset(best))
 
 
 def overview(results: Sequence[Result]) -> Table:
@@ -259,6 +263,12 @@ def _values(results: Sequence[Result], method: str, column: Column) -> list[floa
     return [column.factor * result.metrics[column.metric] for result in own if column.metric in result.metrics]
 
 
+def _cells(values: Sequence[Sequence[float]], column: Column) -> list[str]:
+    """Mean and deviation of every method, and of how many runs they are where others have more."""
+    most = max(map(len, values))
+    return [_mean_sd(v, column) + (f" ({len(v)} of {most})" if 0 < len(v) < most else "") for v in values]
+
+
 def _mean_sd(values: Sequence[float], column: Column) -> str:
     if not values:
         return ""
@@ -266,9 +276,22 @@ def _mean_sd(values: Sequence[float], column: Column) -> str:
     return f"{mean} ± {statistics.stdev(values):.{column.digits}f}" if len(values) > 1 else mean
 
 
+def _behind(values: Sequence[float], goal: float | None, column: Column) -> bool:
+    """Whether there is a mean and a goal, and the mean is worse to the digits that it is printed with."""
+    if not values or goal is None:
+        return False
+    lead = round(statistics.fmean(values), column.digits) - round(column.factor * goal, column.digits)
+    return lead < 0 if column.higher else lead > 0
+
+
+def _missed(what: Sequence[str]) -> str:
+    return f" TRADI is behind the paper's TRADI: {', '.join(what)}." if what else ""
+
+
 def _winners(values: Sequence[Sequence[float]], column: Column) -> list[int]:
-    """Rows whose mean, as printed, is the best."""
-    means = [round(statistics.fmean(v), column.digits) if v else None for v in values]
+    """Rows whose mean, as printed, is the best; of fewer runs than others have, it is not compared."""
+    most = max(map(len, values))
+    means = [round(statistics.fmean(v), column.digits) if v and len(v) == most else None for v in values]
     known = [mean for mean in means if mean is not None]
     if not known:
         return []
