@@ -27,9 +27,10 @@ from networks import Network, Still, Weights, networks, resnet18, size
 from peers import nbytes, peers
 from timing import Times, Traffic, alternately, exponent, peak_bytes, ratio
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import functional_call
 
 import tradi
+from tradi.batched import FEW, stacked, together
 from tradi.weights import Slots
 
 GOALS = {
@@ -304,17 +305,24 @@ def overhead(network: Network, repetitions: int) -> dict[str, Any]:
 
 
 def batched(network: Network, repetitions: int) -> dict[str, Any]:
-    """Members one after another, as they are run, over all at once in batched products (vmap), for a few samples."""
+    """Members one after another over all at once in batched products, as an MLP's are run for a few samples."""
     posterior = tracked(network.model)
-    ensemble = posterior.sample(MEMBERS)
+    ensemble, model = posterior.sample(MEMBERS), posterior.final()[0]
     states = [ensemble._state(i) for i in range(MEMBERS)]
-    stacked = {name: torch.stack([state[name] for state in states]) for name in states[0]}
+    slots, at_once = Slots(model), stacked(states)
     found = {}
-    for batch in (1, 32, 128):
+    for batch in (1, 8, FEW, 4 * FEW):
         x = network.x[:batch]
-        together = vmap(lambda state, x=x: functional_call(posterior.model, state, (x,)))
-        functions = {"loop": lambda x=x: ensemble(x), "together": lambda together=together: together(stacked)}
-        times = alternately(repetitions, **{name: torch.no_grad()(f) for name, f in functions.items()})
+
+        @torch.no_grad()
+        def loop(x: Tensor = x) -> Tensor:
+            outputs = []
+            for state in states:
+                with slots.holding(state):
+                    outputs.append(model(x))
+            return torch.stack(outputs)
+
+        times = alternately(repetitions, loop=loop, together=torch.no_grad()(lambda x=x: together(model, at_once, x)))
         found[f"batch of {batch}"] = ratio(times["loop"], times["together"])
     return found
 

@@ -57,9 +57,9 @@ def test_members_do_not_depend_on_the_order_of_drawing_or_on_the_global_seed() -
 
 def test_members_that_do_not_fit_in_memory_are_drawn_again_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     posterior = tracked()
-    kept = posterior.sample(4).refresh(problem())(X)
+    kept = posterior.sample(4).refresh(problem()).predict([X])
     monkeypatch.setattr(ensemble_module, "KEEP_BYTES", 0)
-    assert torch.equal(posterior.sample(4).refresh(problem())(X), kept)
+    assert torch.equal(posterior.sample(4).refresh(problem()).predict([X]), kept)
 
 
 class Counted:
@@ -434,4 +434,4 @@ def test_bad_input_names_cause_and_remedy() -> None:
     with pytest.raises(TypeError, match="integer"):
         posterior.sample(2, seed=1.5)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        ensemble(torch.randn(5, 7))
+        ensemble(torch.randn(50, 7))

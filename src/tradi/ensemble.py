@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tradi.batched import are_few, is_mlp, stacked, together
 from tradi.batches import SameOrder, arguments, batches, check_reiterable, combined
 from tradi.batchnorm import refreshed, running_layers
 from tradi.progress import track
@@ -23,7 +24,7 @@ State = dict[str, Tensor]
 
 
 class Ensemble:
-    """Members of one architecture with weights of their own, run one after another.
+    """Members of one architecture with weights of their own, run one after another; an MLP's, for few samples, at once.
 
     Args:
         model: gives the architecture and whatever a member does not draw. It must be the ensemble's alone.
@@ -44,6 +45,7 @@ class Ensemble:
         self._buffers = dict(model.named_buffers())
         self._statistics: dict[int, State] = {}
         self._kept: dict[int, State] = {}
+        self._stacked: State = {}
         self._slots = Slots(model)
         self._fit = KEEP_BYTES // max(sum(t.nbytes for t in self._shared.values()), 1)
         self._lock = threading.Lock()  # members take turns in one module
@@ -80,7 +82,16 @@ class Ensemble:
         alone.
         """
         self._warn_if_stale()
+        if 1 < self._size <= self._fit // 2 and is_mlp(self._model) and are_few(args, kwargs):
+            return self._together(args[0])
         return combined(torch.stack, [self._run(self._state(i), args, kwargs) for i in range(self._size)])  # type: ignore[arg-type]
+
+    def _together(self, x: Tensor) -> Tensor:
+        with self._lock:
+            if not self._stacked:
+                with torch.inference_mode(False), torch.no_grad():
+                    self._stacked = stacked([self._state(i) for i in range(self._size)])
+            return together(self._model, self._stacked, x)
 
     def predict(self, loader: Iterable[Any]) -> Any:
         """Outputs for a whole data set, (members, samples, ...): each member is drawn once and sees all batches.
@@ -138,7 +149,7 @@ class Ensemble:
                     states = [self._state(i) for i in members]
                     fresh = refreshed(self._model, self._slots, states, batches(loader, argument, self._device))
                 statistics |= zip(members, fresh, strict=True)
-            self._statistics, self._stale = statistics, False
+            self._statistics, self._stacked, self._stale = statistics, {}, False
         return self
 
     def _groups(self, loader: Iterable[Any]) -> list[range]:
