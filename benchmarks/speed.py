@@ -311,7 +311,7 @@ def batched(network: Network, repetitions: int) -> dict[str, Any]:
     states = [ensemble._state(i) for i in range(MEMBERS)]
     slots, at_once = Slots(model), stacked(states)
     found = {}
-    for batch in (1, 8, FEW, 4 * FEW):
+    for batch in (1, FEW, 32, 128):
         x = network.x[:batch]
 
         @torch.no_grad()

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 import tradi.ensemble as ensemble_module
 from tests.test_ensemble import tracked
 from tests.training import problem
-from tradi.batched import FEW, LAYERS, are_few, is_mlp, stacked, together
+from tradi import batched
+from tradi.batched import FEW, LAYERS, are_few, batches, is_mlp, stacked, together
 from tradi.ensemble import Ensemble
 from tradi.methods import MCDropout
 from tradi.models import enet, mlp
@@ -76,14 +77,24 @@ def test_a_call_in_inference_mode_leaves_what_serves_outside_of_it() -> None:
     x = X.clone().requires_grad_()
     outside = ensemble(x)
     outside.sum().backward()
-    assert torch.equal(inside, outside.detach())
+    torch.testing.assert_close(inside, outside.detach(), rtol=1e-5, atol=1e-5)
 
 
 def test_what_is_more_than_an_mlp_is_run_one_by_one() -> None:
     model = mlp(4, [5], 3, batchnorm=True, dropout=0.1)
     assert not is_mlp(model.train()), "masks and statistics are drawn and kept in training mode"
     assert is_mlp(model.eval())
-    model[0].register_forward_hook(lambda module, args, output: output)
+    hooks = [
+        model[0].register_forward_hook(lambda module, args, output: output),
+        model[0].register_forward_pre_hook(lambda module, args: args),
+        model[0].register_full_backward_hook(lambda module, before, after: None),
+        model[0].register_full_backward_pre_hook(lambda module, after: None),
+    ]
+    for hook in hooks:
+        assert not is_mlp(model)
+        hook.remove()
+    assert is_mlp(model)
+    model[0].forward = lambda x: x
     assert not is_mlp(model)
     assert not is_mlp(enet(3).eval())
 
@@ -95,13 +106,27 @@ def test_only_one_tensor_of_few_samples_is_run_at_once() -> None:
     assert not are_few((X,), {"mask": X})
     assert not are_few(([X],), {})
     assert not are_few((torch.tensor(1.0),), {})
+    assert not are_few((torch.zeros(2, 1000, 4),), {})
+    assert not are_few((X.to_sparse(),), {})
+
+
+def test_numbers_of_several_types_and_autocast_are_left_to_the_loop() -> None:
+    model = mlp(4, [5], 3, batchnorm=True).eval()
+    assert batches(model, (X,), {})
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not batches(model, (X,), {})
+    assert not batches(model, (X.double(),), {})
+    assert batches(model.double(), (X.double(),), {})
+    model[0].float()
+    assert not batches(model, (X,), {})
+    assert not batches(nn.Sequential(nn.Identity()).eval(), (X,), {})
 
 
 def test_members_whose_stack_does_not_fit_are_run_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> Tensor:
         raise AssertionError
 
-    monkeypatch.setattr(ensemble_module, "together", refuse)
+    monkeypatch.setattr(batched, "together", refuse)
     posterior = tracked()
     with pytest.raises(AssertionError):
         posterior.sample(4).refresh(problem())(X)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-FEW = 32  # samples up to which it pays (`loop_over_batched` in results/speed)
+FEW = 8  # samples up to which it pays in networks of any width (`loop_over_batched` in results/speed)
 
 LAYERS = {
     *(nn.Sequential, nn.Linear, nn.Flatten, nn.Identity, nn.Dropout, nn.BatchNorm1d, nn.LayerNorm),
@@ -17,16 +17,34 @@ LAYERS = {
 
 
 def is_mlp(model: nn.Module) -> bool:
-    """Whether a model is made of layers that batch, in eval mode, and of nothing else, hooks included."""
-    return all(
-        type(module) in LAYERS and not (module.training or module._forward_hooks or module._forward_pre_hooks)
-        for module in model.modules()
-    )
+    """Whether a model is made of layers that batch, as torch has them, in eval mode and without hooks."""
+    return all(type(module) in LAYERS and not (module.training or _changed(module)) for module in model.modules())
+
+
+def _changed(module: nn.Module) -> bool:
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(hooks) or "forward" in vars(module)
 
 
 def are_few(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a model is called with one tensor of a few samples."""
-    return len(args) == 1 and not kwargs and isinstance(args[0], Tensor) and args[0].ndim > 0 and len(args[0]) <= FEW
+    """Whether a model is called with a few plain samples, (samples, features), and nothing else."""
+    if len(args) != 1 or kwargs or not isinstance(args[0], Tensor):
+        return False
+    x = args[0]
+    return x.ndim == 2 and len(x) <= FEW and x.layout == torch.strided
+
+
+def batches(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether members of a model may be run at once on these inputs, and gain by it.
+
+    Of several types of numbers, batched products convert others than single ones, and autocast passes them by.
+    """
+    if not (are_few(args, kwargs) and is_mlp(model)):
+        return False
+    tensors = [*args, *model.parameters(), *model.buffers()]
+    types = {tensor.dtype for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()}
+    special = torch.is_autocast_enabled(args[0].device.type) or torch.jit.is_tracing()  # type: ignore[attr-defined]
+    return len(types) == 1 and len(tensors) > 1 and not special
 
 
 def stacked(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:

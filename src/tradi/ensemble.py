@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tradi.batched import are_few, is_mlp, stacked, together
+from tradi import batched
 from tradi.batches import SameOrder, arguments, batches, check_reiterable, combined
 from tradi.batchnorm import refreshed, running_layers
 from tradi.progress import track
@@ -82,7 +82,7 @@ class Ensemble:
         alone.
         """
         self._warn_if_stale()
-        if 1 < self._size <= self._fit // 2 and is_mlp(self._model) and are_few(args, kwargs):
+        if 1 < self._size <= self._fit // 2 and batched.batches(self._model, args, kwargs):
             return self._together(args[0])
         return combined(torch.stack, [self._run(self._state(i), args, kwargs) for i in range(self._size)])  # type: ignore[arg-type]
 
@@ -90,8 +90,8 @@ class Ensemble:
         with self._lock:
             if not self._stacked:
                 with torch.inference_mode(False), torch.no_grad():
-                    self._stacked = stacked([self._state(i) for i in range(self._size)])
-            return together(self._model, self._stacked, x)
+                    self._stacked = batched.stacked([self._state(i) for i in range(self._size)])
+            return batched.together(self._model, self._stacked, x)
 
     def predict(self, loader: Iterable[Any]) -> Any:
         """Outputs for a whole data set, (members, samples, ...): each member is drawn once and sees all batches.
@@ -149,7 +149,8 @@ class Ensemble:
                     states = [self._state(i) for i in members]
                     fresh = refreshed(self._model, self._slots, states, batches(loader, argument, self._device))
                 statistics |= zip(members, fresh, strict=True)
-            self._statistics, self._stacked, self._stale = statistics, {}, False
+            with self._lock:  # or a call under way might keep a stack of the old statistics
+                self._statistics, self._stacked, self._stale = statistics, {}, False
         return self
 
     def _groups(self, loader: Iterable[Any]) -> list[range]:

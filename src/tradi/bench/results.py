@@ -6,6 +6,7 @@ import json
 import platform
 import re
 import subprocess
+import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -114,12 +115,13 @@ def forget_peak_memory() -> None:
 
 def peak_memory_mb() -> float:
     """Largest resident size of this process since `forget_peak_memory`; where that cannot be had, since its start."""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         (peak,) = re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
         return int(peak) / 1024
     import resource  # not on Windows, where results can still be read
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)  # a Mac counts in bytes
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
 @cache

@@ -130,7 +130,7 @@ def run(benchmark: Benchmark, options: Options) -> Iterator[tuple[Case, list[Fai
 
     left = dict(enumerate(todo))
     while left:
-        parallel = joblib.Parallel(n_jobs=options.jobs, return_as="generator_unordered")
+        parallel = joblib.Parallel(n_jobs=options.jobs, return_as="generator_unordered", batch_size=1)
         jobs = [joblib.delayed(_numbered)(number, case, options) for number, case in left.items()]
         try:
             for number, failures in parallel(jobs):

@@ -281,7 +281,7 @@ def _behind(values: Sequence[float], goal: float | None, column: Column) -> bool
     if not values or goal is None:
         return False
     lead = round(statistics.fmean(values), column.digits) - round(column.factor * goal, column.digits)
-    return lead < 0 if column.higher else lead > 0
+    return not (lead >= 0 if column.higher else lead <= 0)  # nor is what is not a number ahead
 
 
 def _missed(what: Sequence[str]) -> str:
