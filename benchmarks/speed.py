@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 import tradi
-from tradi.batched import FEW, stacked, together
+from tradi import at_once
 from tradi.weights import Slots
 
 GOALS = {
@@ -309,9 +309,9 @@ def batched(network: Network, repetitions: int) -> dict[str, Any]:
     posterior = tracked(network.model)
     ensemble, model = posterior.sample(MEMBERS), posterior.final()[0]
     states = [ensemble._state(i) for i in range(MEMBERS)]
-    slots, at_once = Slots(model), stacked(states)
+    slots, stack = Slots(model), at_once.stacked(states)
     found = {}
-    for batch in (1, FEW, 32, 128):
+    for batch in (1, at_once.FEW, 32, 128):
         x = network.x[:batch]
 
         @torch.no_grad()
@@ -322,7 +322,7 @@ def batched(network: Network, repetitions: int) -> dict[str, Any]:
                     outputs.append(model(x))
             return torch.stack(outputs)
 
-        times = alternately(repetitions, loop=loop, together=torch.no_grad()(lambda x=x: together(model, at_once, x)))
+        times = alternately(repetitions, loop=loop, together=torch.no_grad()(lambda x=x: at_once.run(model, stack, x)))
         found[f"batch of {batch}"] = ratio(times["loop"], times["together"])
     return found
 

@@ -12,7 +12,8 @@ from torch import Tensor
 import tradi
 from tests import reference
 from tests.runs import lead, normal
-from tradi.kalman import RESOLUTION, State
+from tradi.gains import RESOLUTION
+from tradi.kalman import State
 
 NOTHING = torch.empty(0)
 

@@ -2,7 +2,8 @@
 
 from tradi.covariance import Covariance, FourierFeatures, FullCovariance, Independent
 from tradi.ensemble import Ensemble
-from tradi.kalman import AlgorithmOne, FadingMemory, Kalman, ReleasedCode, StationaryNoise, Trajectory
+from tradi.gains import FadingMemory, StationaryNoise
+from tradi.kalman import AlgorithmOne, Kalman, ReleasedCode, Trajectory
 from tradi.methods.tradi import TRADI
 from tradi.posterior import Posterior, load_posterior
 from tradi.prediction import Categorical, GaussianMixture

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tradi import batched
+from tradi import at_once
 from tradi.batches import SameOrder, arguments, batches, check_reiterable, combined
 from tradi.batchnorm import refreshed, running_layers
 from tradi.progress import track
@@ -82,7 +82,7 @@ class Ensemble:
         alone.
         """
         self._warn_if_stale()
-        if 1 < self._size <= self._fit // 2 and batched.batches(self._model, args, kwargs):
+        if 1 < self._size <= self._fit // 2 and at_once.pays(self._model, args, kwargs):
             return self._together(args[0])
         return combined(torch.stack, [self._run(self._state(i), args, kwargs) for i in range(self._size)])  # type: ignore[arg-type]
 
@@ -90,8 +90,8 @@ class Ensemble:
         with self._lock:
             if not self._stacked:
                 with torch.inference_mode(False), torch.no_grad():
-                    self._stacked = batched.stacked([self._state(i) for i in range(self._size)])
-            return batched.together(self._model, self._stacked, x)
+                    self._stacked = at_once.stacked([self._state(i) for i in range(self._size)])
+            return at_once.run(self._model, self._stacked, x)
 
     def predict(self, loader: Iterable[Any]) -> Any:
         """Outputs for a whole data set, (members, samples, ...): each member is drawn once and sees all batches.

@@ -1,4 +1,4 @@
-"""The filter's mathematics: gains, equations, options, state and one in-place update. No modules, no hooks."""
+"""The filter's mathematics: equations, options, state and one in-place update. No modules, no hooks."""
 
 from __future__ import annotations
 
@@ -11,89 +11,17 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from tradi.gains import FadingMemory, Gain, StationaryNoise
+
 # Weights a thread works on at once: what a pass touches of them stays in its core's cache between the operations.
 CHUNK = 1 << 17
 DEVICE_CHUNK = 1 << 24  # on a GPU: enough to keep it busy, and temporary memory stays small
-
-# Observations that a growing memory makes do with, at the least: past this many steps some are passed over, so that a
-# gain never falls to where float32 loses the correction to the mean (and tracking a long run costs next to nothing).
-RESOLUTION = 250
 
 Rate = float | Tensor
 Tensors = tuple[Tensor, ...]
 Gains = tuple[float, float]  # of the mean's filter and of the variance's
 # Adds c * a b to the second moments: elementwise for variances, as an outer product for a full covariance.
 Accumulate = Callable[[Tensors, Tensors, Tensors, float], None]
-
-
-class Gain(Protocol):
-    """The weight Q of an observation: a function of the step t = 1, 2, ... alone, never of data."""
-
-    def __call__(self, since: int, step: int) -> float:
-        """Gain at `step` of a filter that last looked at step `since`: 1 - the product of the 1 - Q between."""
-        ...
-
-    def stride(self, step: int) -> int:
-        """How many steps may lie between observations around `step` without loss."""
-        ...
-
-
-@dataclass(frozen=True)
-class FadingMemory:
-    r"""Remember the last 1/g of the run so far, however long the run is.
-
-    $$ Q(t) = 1 - \left(\frac{t-1}{t}\right)^g \approx \frac{g}{t} $$
-
-    It is the Kalman gain for the noise ratio q(t)/r = (1 + x)^g + (1 - x)^g - 2 with x = 1/(t - 1), and Q(1) = 1
-    forgets the start. The estimate is the average of the trajectory with weights t^g - (t-1)^g; g = 1 is the
-    plain average of the whole run.
-    """
-
-    g: float = 10.0
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.g < math.inf:
-            raise ValueError(f"g must be at least 1 (which remembers the whole run), got {self.g}")
-
-    def __call__(self, since: int, step: int) -> float:
-        return -math.expm1(self.g * math.log1p((since - step) / step)) if since else 1.0
-
-    def stride(self, step: int) -> int:
-        return 1 << max((step // RESOLUTION).bit_length() - 1, 0)  # powers of 2, so that strides line up
-
-
-@dataclass(frozen=True)
-class StationaryNoise:
-    r"""The textbook scalar filter with constant noise variances, started at P = 0 (Algorithm 1 of the appendix).
-
-    $$ P^- = P + q, \quad Q = \frac{P^-}{P^- + r}, \quad P = (1 - Q) P^- $$
-
-    P / r after a step equals Q, so the recursion is Q' = (Q + rho) / (Q + rho + 1) with rho = q / r. It is linear
-    fractional, and with cosh a = 1 + rho / 2 the product of all 1 - Q up to step t is
-    cosh(a / 2) / cosh((t + 1/2) a): there is nothing to store.
-
-    Args:
-        process: q, the variance of the state noise.
-        observation: r, the variance of the observation noise.
-    """
-
-    process: float
-    observation: float
-
-    def __post_init__(self) -> None:
-        for name, value in (("process", self.process), ("observation", self.observation)):
-            if not 0 < value < math.inf:
-                raise ValueError(f"{name} is a noise variance and must be positive and finite, got {value}")
-
-    def __call__(self, since: int, step: int) -> float:
-        a = 2 * math.asinh(math.sqrt(self.process / self.observation) / 2)
-        # 1 - cosh u / cosh v = (1 - e^(u-v)) (1 - e^(-u-v)) / (1 + e^(-2v)): cosh overflows, its logarithm cancels.
-        moved, forgotten = -math.expm1((since - step) * a), -math.expm1(-(since + step + 1) * a)
-        return moved * forgotten / (1 + math.exp(-(2 * step + 1) * a))
-
-    def stride(self, step: int) -> int:
-        del step
-        return 1
 
 
 class Equations(Protocol):

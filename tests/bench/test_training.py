@@ -128,13 +128,27 @@ def without_a_compiler() -> Iterator[None]:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of its compiler
-def test_compiled_steps_train_the_same_network() -> None:
+def test_compiled_steps_train_the_same_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, calls = torch.compile, []
+
+    def counted(*args: Any, **options: Any) -> Any:
+        made: Any = compiled(*args, **options)
+
+        def call(x: Tensor) -> Any:
+            calls.append(len(x))
+            return made(x)
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", counted)
     trained = []
     for recipe in (RECIPE, replace(RECIPE, compiled=True)):
+        assert not calls
         torch.manual_seed(3)
         trained.append(train(mlp(2, [8], 3), load(Path(), 0, 0), recipe, {}).model.state_dict())
     for name, weight in trained[0].items():
         torch.testing.assert_close(trained[1][name], weight, rtol=1e-4, atol=1e-4)
+    assert len(calls) == 7 * RECIPE.epochs, "every step, the short last ones too"
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of its compiler

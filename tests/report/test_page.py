@@ -12,8 +12,9 @@ from tradi.bench.runner import Options, run
 from tradi.bench.toy import TOY
 from tradi.cli import main
 from tradi.report import paper
+from tradi.report.columns import Column
 from tradi.report.page import write_report
-from tradi.report.tables import Column, by_method, by_variant, overview, tables
+from tradi.report.tables import by_method, by_variant, overview, tables
 
 
 def result(method: str, seed: int = 0, variant: str = "adam", benchmark: str = "mnist-ood", **metrics: float) -> Result:

@@ -9,7 +9,8 @@ from tradi.bench.mnist import MNIST_OOD
 from tradi.bench.spec import Benchmark
 from tradi.bench.uci import UCI
 from tradi.covariance import FourierFeatures, Independent
-from tradi.kalman import FadingMemory, Kalman
+from tradi.gains import FadingMemory
+from tradi.kalman import Kalman
 
 DEFAULT = Tradi()
 

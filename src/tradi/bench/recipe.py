@@ -25,7 +25,7 @@ class Recipe:
         batch: samples a step.
         decay: "cosine" or "polynomial" (of power 0.9) to 0, or the epochs after which the rate is divided by 10.
         stages: the two stages of regression, in place of `epochs` and `decay`.
-        compiled: steps run through torch.compile, where there is a compiler: minutes lost once, hours won by ENet.
+        compiled: steps run through torch.compile, where there is a compiler: for trainings that outlast its minutes.
     """
 
     optimizer: str

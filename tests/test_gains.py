@@ -12,7 +12,7 @@ from filterpy.kalman import KalmanFilter
 import tradi
 from tests import reference
 from tests.runs import lead, mlp, normal, steps
-from tradi.kalman import Gain
+from tradi.gains import Gain
 
 GAINS: list[Gain] = [
     tradi.FadingMemory(),

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 import tradi.ensemble as ensemble_module
 from tests.test_ensemble import tracked
 from tests.training import problem
-from tradi import batched
-from tradi.batched import FEW, LAYERS, are_few, batches, is_mlp, stacked, together
+from tradi import at_once
+from tradi.at_once import FEW, LAYERS, are_few, is_mlp, pays, run, stacked
 from tradi.ensemble import Ensemble
 from tradi.methods import MCDropout
 from tradi.models import enet, mlp
@@ -50,7 +50,7 @@ def test_every_layer_that_is_batched_gives_what_it_gives_alone() -> None:
             models[0].load_state_dict(state)
             expected.append(models[0](X).detach())
         assert is_mlp(models[0]), kind
-        found = together(models[0], stacked(states), X).detach()
+        found = run(models[0], stacked(states), X).detach()
         torch.testing.assert_close(found, torch.stack(expected), rtol=1e-4, atol=1e-4)
 
 
@@ -112,21 +112,21 @@ def test_only_one_tensor_of_few_samples_is_run_at_once() -> None:
 
 def test_numbers_of_several_types_and_autocast_are_left_to_the_loop() -> None:
     model = mlp(4, [5], 3, batchnorm=True).eval()
-    assert batches(model, (X,), {})
+    assert pays(model, (X,), {})
     with torch.autocast("cpu", torch.bfloat16):
-        assert not batches(model, (X,), {})
-    assert not batches(model, (X.double(),), {})
-    assert batches(model.double(), (X.double(),), {})
+        assert not pays(model, (X,), {})
+    assert not pays(model, (X.double(),), {})
+    assert pays(model.double(), (X.double(),), {})
     model[0].float()
-    assert not batches(model, (X,), {})
-    assert not batches(nn.Sequential(nn.Identity()).eval(), (X,), {})
+    assert not pays(model, (X,), {})
+    assert not pays(nn.Sequential(nn.Identity()).eval(), (X,), {})
 
 
 def test_members_whose_stack_does_not_fit_are_run_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> Tensor:
         raise AssertionError
 
-    monkeypatch.setattr(batched, "together", refuse)
+    monkeypatch.setattr(at_once, "run", refuse)
     posterior = tracked()
     with pytest.raises(AssertionError):
         posterior.sample(4).refresh(problem())(X)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-FEW = 8  # samples up to which it pays in networks of any width (`loop_over_batched` in results/speed)
+FEW = 8  # samples; what is gained falls with their number (`loop_over_batched` in results/speed)
 
 LAYERS = {
     *(nn.Sequential, nn.Linear, nn.Flatten, nn.Identity, nn.Dropout, nn.BatchNorm1d, nn.LayerNorm),
@@ -34,10 +34,10 @@ def are_few(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return x.ndim == 2 and len(x) <= FEW and x.layout == torch.strided
 
 
-def batches(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def pays(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether members of a model may be run at once on these inputs, and gain by it.
 
-    Of several types of numbers, batched products convert others than single ones, and autocast passes them by.
+    Mixed precision is left out, whether the model's own or autocast's: batched products convert by rules of their own.
     """
     if not (are_few(args, kwargs) and is_mlp(model)):
         return False
@@ -52,8 +52,8 @@ def stacked(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 
-def together(model: nn.Module, states: dict[str, Tensor], x: Tensor) -> Tensor:
+def run(model: nn.Module, states: dict[str, Tensor], x: Tensor) -> Tensor:
     """Outputs (members, samples, ...) of a model with each of the stacked states."""
-    run = vmap(lambda state: functional_call(model, state, (x,)))
-    outputs: Tensor = run(states)
+    members = vmap(lambda state: functional_call(model, state, (x,)))
+    outputs: Tensor = members(states)
     return outputs
