@@ -176,6 +176,10 @@ class Kalman:
         stride = min(self.mean_gain.stride(step), self.variance_gain.stride(step))
         return step % max(self.every, stride) == 0
 
+    def gains(self, since: int, step: int) -> Gains | None:
+        """The gains at a step of a filter that last looked at step `since`; None where it passes the step over."""
+        return (self.mean_gain(since, step), self.variance_gain(since, step)) if self.observes(step) else None
+
 
 @dataclass
 class State:
@@ -193,17 +197,17 @@ class State:
     step: int = 0
     observed: int = 0
 
-    def advance(self, kalman: Kalman) -> Gains | None:
+    def advance(self, gains: Callable[[int, int], Gains | None]) -> Gains | None:
         """Count a step; the gains to observe it with, or None where the filter passes it over."""
         self.step += 1
-        if not kalman.observes(self.step):
-            return None
-        since, self.observed = self.observed, self.step
-        return kalman.mean_gain(since, self.step), kalman.variance_gain(since, self.step)
+        found = gains(self.observed, self.step)
+        if found is not None:
+            self.observed = self.step
+        return found
 
     def update(self, kalman: Kalman, weight: Tensor, gradient: Tensor, lr: Rate) -> None:
         """Track one optimizer step that ended at `weight`; `gradient` is read only where the equations need it."""
-        gains = self.advance(kalman)
+        gains = self.advance(kalman.gains)
         if gains is not None:
             needed = gradient if kalman.equations.needs_gradient else None
             observe(kalman.equations, [Seen(self.mean, self.second, weight, needed, lr)], gains)

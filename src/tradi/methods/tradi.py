@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -147,17 +148,18 @@ class TRADI(Tracker):
         self._blocks = blocks
 
     def observe(self, moves: list[Move]) -> None:
-        rates = {move.weight.name: move.lr for move in moves}
         new = [move.weight for move in moves if not self._follows(move.weight)]
         if new:
             self._start(new)
+        rates = {move.weight.name: move.lr for move in moves}
+        gains = cache(self.kalman.gains)  # mostly, all weights count the same steps
         due: dict[Gains, list[Seen]] = {}
-        for block in dict.fromkeys(self._blocks[name] for name in rates):
-            gains = block.state.advance(self.kalman)
-            if gains is not None:
-                due.setdefault(gains, []).append(block.seen(self.kalman, rates))
-        for gains, seen in due.items():
-            observe(self.kalman.equations, seen, gains)
+        for block in dict.fromkeys(map(self._blocks.__getitem__, rates)):
+            now = block.state.advance(gains)
+            if now is not None:
+                due.setdefault(now, []).append(block.seen(self.kalman, rates))
+        for now, seen in due.items():
+            observe(self.kalman.equations, seen, now)
 
     def _current(self) -> list[Block]:
         """The blocks whose weights are still in the model."""
@@ -167,7 +169,8 @@ class TRADI(Tracker):
 
     def _follows(self, weight: Weight) -> bool:
         """Whether this very weight is tracked already, and not one that had its name before a layer was replaced."""
-        return weight.name in self._blocks and weight in self._blocks[weight.name].weights
+        block = self._blocks.get(weight.name)
+        return block is not None and weight in block.weights
 
     def _start(self, weights: list[Weight]) -> None:
         for members in self._units(weights):
