@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
-from tradi.randomness import BLOCK, Stream
+from tradi.randomness import BLOCK, Stream, key
 
 KINDS = ("normal", "uniform")
 
@@ -133,3 +134,21 @@ def test_neighbours_are_not_correlated(vary: str) -> None:
     assert abs(columns.mean()) < 5 / math.sqrt(rows * 500 * 499 / 2)
     shifted = (x[:, 1:] * x[:, :-1]).mean()
     assert abs(shifted) < 5 / math.sqrt(rows * (n - 1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("block", [0, 1, 1 << 40])
+def test_numbers_are_those_of_a_philox_of_their_own(kind: str, block: int) -> None:
+    generator = np.random.Generator(np.random.Philox(key=key(3, 4, "w", kind), counter=block << 128))
+    expected = generator.standard_normal(50, np.float32) if kind == "normal" else generator.random(50, np.float32)
+    found = draw(kind, block * BLOCK, block * BLOCK + 50, 3, 4)
+    np.testing.assert_array_equal(found.numpy(), expected)
+
+
+def test_threads_do_not_draw_from_each_others_generators() -> None:
+    def work(member: int) -> torch.Tensor:
+        return torch.cat([draw("normal", 0, 2000 * (i % 7), member=member) for i in range(50)])
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(work, range(4)))
+    assert all(torch.equal(numbers, work(member)) for member, numbers in enumerate(found))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 BLOCK = 1 << 16  # numbers drawn from one counter of the generator; part of what a seed means, so never change it
@@ -41,7 +43,7 @@ class Stream:
         pieces = []
         for block in range(start // BLOCK, -(-stop // BLOCK)):
             first = block * BLOCK
-            generator = np.random.Generator(np.random.Philox(key=philox, counter=block << 128))
+            generator = _generator(philox, block << 128)
             size = min(stop - first, BLOCK)
             numbers = (
                 generator.standard_normal(size, dtype=np.float32)
@@ -50,3 +52,30 @@ class Stream:
             )
             pieces.append(numbers[max(start - first, 0) :])
         return torch.from_numpy(np.concatenate(pieces)) if pieces else torch.empty(0)
+
+
+class _Own(threading.local):
+    """A generator for every thread: to make one takes longer than to draw a few numbers."""
+
+    def __init__(self) -> None:
+        self.generator = np.random.Generator(np.random.Philox(0))
+
+
+_own = _Own()
+
+
+def _generator(key: int, counter: int) -> np.random.Generator:
+    """What `Generator(Philox(key=key, counter=counter))` gives, until the thread asks for the next."""
+    _own.generator.bit_generator.state = {
+        "bit_generator": "Philox",
+        "state": {"counter": _words(counter, 4), "key": _words(key, 2)},
+        "buffer": _words(0, 4),
+        "buffer_pos": 4,  # all of it is used up
+        "has_uint32": 0,
+        "uinteger": 0,
+    }
+    return _own.generator
+
+
+def _words(number: int, count: int) -> NDArray[np.uint64]:
+    return np.frombuffer(number.to_bytes(8 * count, "little"), "<u8")
