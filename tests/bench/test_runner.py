@@ -289,6 +289,17 @@ def test_a_result_file_that_is_none_is_named(content: Any, tmp_path: Path) -> No
         read_results(tmp_path / "nowhere")
 
 
+def test_a_damaged_result_is_made_again(tmp_path: Path) -> None:
+    options = Options(data=tmp_path, out=tmp_path, methods=("Single network",), seeds=(0,), splits=(0,))
+    (case,) = cases(BLOBS, options)
+    assert run_case(case, options) == []
+    assert cases(BLOBS, options) == []
+    path = case.key("Single network").path(tmp_path)
+    whole = path.read_text()
+    path.write_text(whole[: len(whole) // 2])
+    assert cases(BLOBS, options) == [case]
+
+
 def test_shuffled_batches_cover_the_data_and_leave_out_a_batch_of_one() -> None:
     x = torch.arange(33.0)[:, None]
     loader = Shuffled((x, x), 8)

@@ -16,8 +16,8 @@ from tradi.models import enet
 
 MEMBERS = 10  # section 4.4
 
-# The paper's 90 epochs and rate, constant as there, under Adam with weight decay as ENet's own paper trains it: plain SGD
-# of that rate hardly moves ENet (see docs/benchmarks.md). The batch is not given.
+# The paper's 90 epochs and rate, constant as there, under Adam with weight decay as ENet's own paper trains it: plain
+# SGD of that rate hardly moves ENet (see docs/benchmarks.md). The batch is not given.
 RECIPE = Recipe("adam", 5e-4, weight_decay=2e-4, epochs=90, batch=8, compiled=True)
 
 METHODS: dict[str, Method] = {

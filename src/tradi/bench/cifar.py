@@ -17,8 +17,8 @@ from tradi.models import wide_resnet
 
 HELD_OUT = ("automobile", "dog")  # each has one class much like it, truck and cat, and others that are not
 
-# Momentum, weight decay and steps are ours: the paper says SGD and a rate of 0.1. Under a cosine next to nothing moves in
-# the last tenth of a run, which is what the filter remembers.
+# Momentum, weight decay and steps are ours: the paper says SGD and a rate of 0.1. Under a cosine next to nothing moves
+# in the last tenth of a run, which is what the filter remembers.
 RECIPE = Recipe("sgd", 0.1, weight_decay=5e-4, momentum=0.9, epochs=30, decay=(15, 23))
 PAPER = Recipe("sgd", 0.1, weight_decay=5e-4, momentum=0.9, epochs=200, decay=(100, 150))
 

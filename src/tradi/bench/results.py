@@ -35,6 +35,14 @@ class Key:
         place = (re.sub(r"[^\w.+=-]+", "-", part) for part in (self.benchmark, self.variant, self.method))
         return out.joinpath(*place) / f"seed-{self.seed}-split-{self.split}.json"
 
+    def is_done(self, out: Path) -> bool:
+        """Whether the result is there, and whole."""
+        try:
+            read_result(self.path(out))
+        except (OSError, ValueError):
+            return False
+        return True
+
 
 @dataclass(frozen=True)
 class Result:
@@ -70,21 +78,24 @@ class Result:
         return path
 
 
+def read_result(path: Path) -> Result:
+    """The result in a file, or an error that says what is wrong with it."""
+    try:
+        content = json.loads(path.read_text())
+        result = Result(Key(**content.pop("key")), **content)
+        if not all(isinstance(number, int | float) for number in result.metrics.values()):
+            raise TypeError("its metrics are not all numbers")
+        return result
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{path} is not a result file: {error}; run the benchmark again to replace it") from error
+
+
 def read_results(out: Path) -> list[Result]:
     """All results in a folder, in the order of their paths; those of quick runs lie in a folder of their own."""
     if not out.is_dir():
         raise FileNotFoundError(f"{out} is not a folder of results: run `tradi bench NAME --out {out}` first")
-    results = []
-    for path in sorted(path for path in out.rglob("seed-*.json") if "quick" not in path.relative_to(out).parts):
-        try:
-            content = json.loads(path.read_text())
-            result = Result(Key(**content.pop("key")), **content)
-            if not all(isinstance(number, int | float) for number in result.metrics.values()):
-                raise TypeError("its metrics are not all numbers")
-            results.append(result)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"{path} is not a result file: {error}; delete it and run the benchmark again") from error
-    return results
+    paths = sorted(path for path in out.rglob("seed-*.json") if "quick" not in path.relative_to(out).parts)
+    return [read_result(path) for path in paths]
 
 
 def write_pictures(key: Key, out: Path, pictures: Pictures) -> Path:

@@ -72,8 +72,8 @@ class Case:
         return f"{self.benchmark}/{self.variant.name} split {self.split} seed {self.seed}"
 
     def missing(self, out: Path) -> list[str]:
-        """The methods that have no result file yet."""
-        return [name for name in self.methods if not self.key(name).path(out).exists()]
+        """The methods that have no result yet."""
+        return [name for name in self.methods if not self.key(name).is_done(out)]
 
     def key(self, method: str) -> Key:
         return Key(self.benchmark, self.variant.name, method, self.seed, self.split)
