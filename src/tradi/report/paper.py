@@ -53,6 +53,12 @@ def _table3(kind: str, rows: dict[str, Figures]) -> dict[str, dict[str, float]]:
     }
 
 
+def _table3_pixels(rows: dict[str, Figures]) -> dict[str, dict[str, float]]:
+    """Of pixels pooled and image by image: the paper does not say which, so its figures stand beside both."""
+    pooled, by_image = _table3("OOD", rows), _table3("OOD/by image", rows)
+    return {method: pooled[method] | by_image[method] for method in rows}
+
+
 MNIST_OOD = _table3(
     "notMNIST",
     {
@@ -73,8 +79,7 @@ CAMVID_CLASSES: dict[str, dict[str, float]] = {
 }
 CAMVID_OOD = {
     method: figures | CAMVID_CLASSES.get(method, {})
-    for method, figures in _table3(
-        "OOD",
+    for method, figures in _table3_pixels(
         {
             "MCP": (75.4, 10.0, 65.1, 0.146),
             "Gaussian perturbation": (76.2, 10.9, 62.6, 0.133),
@@ -86,8 +91,7 @@ CAMVID_OOD = {
     ).items()
 }
 
-STREETHAZARDS = _table3(
-    "OOD",
+STREETHAZARDS = _table3_pixels(
     {
         "MCP": (88.7, 6.9, 26.9, 0.055),
         "Gaussian perturbation": (57.1, 2.4, 71.0, 0.185),
@@ -97,8 +101,7 @@ STREETHAZARDS = _table3(
     },
 )
 
-BDD_ANOMALY = _table3(
-    "OOD",
+BDD_ANOMALY = _table3_pixels(
     {
         "MCP": (86.0, 5.4, 27.7, 0.159),
         "Gaussian perturbation": (86.0, 4.8, 27.7, 0.158),
