@@ -54,19 +54,15 @@ class Stream:
         return torch.from_numpy(np.concatenate(pieces)) if pieces else torch.empty(0)
 
 
-class _Own(threading.local):
-    """A generator for every thread: to make one takes longer than to draw a few numbers."""
-
-    def __init__(self) -> None:
-        self.generator = np.random.Generator(np.random.Philox(0))
-
-
-_own = _Own()
+_own = threading.local()  # a generator for every thread: to make one takes longer than to draw a few numbers
 
 
 def _generator(key: int, counter: int) -> np.random.Generator:
     """What `Generator(Philox(key=key, counter=counter))` gives, until the thread asks for the next."""
-    _own.generator.bit_generator.state = {
+    if not hasattr(_own, "generator"):  # made when needed: importing numpy.random takes its time
+        _own.generator = np.random.Generator(np.random.Philox(0))
+    generator: np.random.Generator = _own.generator
+    generator.bit_generator.state = {
         "bit_generator": "Philox",
         "state": {"counter": _words(counter, 4), "key": _words(key, 2)},
         "buffer": _words(0, 4),
@@ -74,7 +70,7 @@ def _generator(key: int, counter: int) -> np.random.Generator:
         "has_uint32": 0,
         "uinteger": 0,
     }
-    return _own.generator
+    return generator
 
 
 def _words(number: int, count: int) -> NDArray[np.uint64]:
