@@ -2,7 +2,8 @@
 
     python benchmarks/instructions.py
 
-needs valgrind. With `PYTHONPATH=CHECKOUT/src` it counts those of another commit.
+needs valgrind, and as `python` in PATH the one that has torch. With `PYTHONPATH=CHECKOUT/src` it counts those of
+another commit.
 """
 
 from __future__ import annotations

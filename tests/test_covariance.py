@@ -11,6 +11,7 @@ from torch import Tensor
 
 import tradi
 from tests.runs import lead, normal
+from tradi.layers import Layer
 
 MEMBERS = 3000
 SIGMAS = 5  # of 100 entries, five sigmas are passed by chance once in 20,000 seeds
@@ -113,7 +114,7 @@ def test_full_covariance_is_the_tracked_matrix(kalman: tradi.Kalman) -> None:
 
 def test_full_covariance_clamps_negative_eigenvalues_only() -> None:
     matrix = torch.tensor([[1.0, 2.0], [2.0, 1.0]], dtype=torch.float64)  # eigenvalues 3 and -1
-    layer = tradi.covariance.Layer("l", {"l.w": torch.zeros(2)}, {}, {}, {("l.w",): matrix})
+    layer = Layer("l", {"l.w": torch.zeros(2)}, {}, {}, {("l.w",): matrix})
     root = layer.roots[("l.w",)]
     torch.testing.assert_close(root @ root.T, torch.full((2, 2), 1.5, dtype=torch.float64))
 

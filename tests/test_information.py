@@ -12,8 +12,8 @@ from tests.runs import normal
 from tests.test_ensemble import tracked
 from tests.training import problem, same, snapshot
 from tradi import information as room
-from tradi.covariance import Layer, by_layer
 from tradi.information import information
+from tradi.layers import Layer, by_layer
 from tradi.scale import log_likelihood
 
 X, Y = problem(samples=24, batch=24, seed=3)[0]

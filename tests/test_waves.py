@@ -10,7 +10,7 @@ import torch
 import tradi
 from tests.runs import normal
 from tradi import covariance as covariance_module
-from tradi.covariance import Layer
+from tradi.layers import Layer
 from tradi.waves import ROUNDING, Table, Wave
 
 CPU = torch.device("cpu")

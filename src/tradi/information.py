@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 
 from tradi.batches import arguments, batches
 from tradi.batchnorm import running_layers
-from tradi.covariance import Layer
+from tradi.layers import Layer
 from tradi.progress import track
 from tradi.scale import LogLikelihood, per_value
 

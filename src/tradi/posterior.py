@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from tradi.covariance import Covariance, Layer, by_layer, covariance_from_options
+from tradi.covariance import Covariance, covariance_from_options
 from tradi.ensemble import Ensemble, State
 from tradi.information import information
+from tradi.layers import Layer, by_layer
 from tradi.scale import LogLikelihood, ScaleChoice, check_search, choose_scale, log_likelihood
 from tradi.storage import Packed, fill, model_tensors, read, write
 from tradi.weights import copied

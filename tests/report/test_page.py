@@ -55,6 +55,17 @@ def test_a_figure_of_the_papers_that_is_missed_is_named() -> None:
     assert "behind" not in reached.note
 
 
+@pytest.mark.parametrize("benchmark", ["camvid-ood", "streethazards", "bdd-anomaly"])
+def test_the_papers_figures_of_pixels_stand_beside_both_ways_of_averaging(benchmark: str) -> None:
+    scores: dict[str, Any] = {
+        f"OOD/{way}confidence/{name}": 0.5 for way in ("", "by image/") for name in ("auroc", "aupr_out", "fpr95")
+    }
+    made = tables([result("TRADI", benchmark=benchmark, miou=0.5, **scores)])
+    beside = [row[1:4] for table in made for row in table.rows if row[0] == "paper: TRADI" and row[3]]
+    assert len(beside) == 2
+    assert beside[0] == beside[1]
+
+
 def test_means_that_print_alike_are_both_best() -> None:
     table = by_method("t", [result("A", nll=1.001), result("B", nll=1.002)], [NLL], {})
     assert table.best == {(0, 1), (1, 1)}

@@ -14,9 +14,10 @@ from torch.optim import Optimizer
 from tradi.bench.problem import Problem
 from tradi.bench.recipe import Recipe
 from tradi.bench.training import Attach, Run
-from tradi.covariance import Covariance, FourierFeatures, by_layer
+from tradi.covariance import Covariance, FourierFeatures
 from tradi.ensemble import Ensemble
 from tradi.kalman import Kalman
+from tradi.layers import by_layer
 from tradi.methods import SWAG, TRADI, DeepEnsemble, GaussianPerturbation, MaximumProbability, MCDropout
 from tradi.posterior import Posterior
 from tradi.weights import copied

@@ -7,7 +7,8 @@ import math
 import torch
 from torch import nn
 
-from tradi.covariance import Independent, by_layer
+from tradi.covariance import Independent
+from tradi.layers import by_layer
 from tradi.posterior import Posterior
 from tradi.weights import Select, as_predicate, check_trackable, copied, named_weights
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tradi.covariance import Covariance, Independent, Layer, by_layer
+from tradi.covariance import Covariance, Independent
+from tradi.layers import Layer, by_layer
 from tradi.posterior import Posterior
 from tradi.randomness import Stream
 from tradi.tracking import Move, Tracker

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tradi.covariance import Covariance, FourierFeatures, by_layer
+from tradi.covariance import Covariance, FourierFeatures
 from tradi.kalman import Gains, Kalman, Rate, Seen, State, observe
+from tradi.layers import by_layer
 from tradi.posterior import Posterior
 from tradi.tracking import Move, Tracker
 from tradi.weights import Select, Weight, check_trackable, copied, except_normalisation, flat
