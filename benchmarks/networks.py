@@ -116,7 +116,7 @@ def resnet18() -> list[tuple[int, ...]]:
 
 
 class Still(Optimizer):
-    """An optimizer that moves nothing: what its steps take is the hooks on them."""
+    """An optimizer that moves nothing: what its steps take, beyond those that nobody follows, is the hooks on them."""
 
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters, {"lr": 1e-3})

@@ -60,16 +60,21 @@ PASSED_OVER = tradi.Kalman(every=1 << 40)
 
 
 def tracking(model: nn.Module, steps: int, repetitions: int, **others: Callable[[], object]) -> dict[str, Times]:
-    """Times of a step that is looked at, of one that is passed over and of a run's average step; and of the others."""
-    optimizers = {"observed": Still(model.parameters()), "passed_over": Still(model.parameters())}
+    """Times of a step that is looked at, of one that is passed over and of a run's average step; and of the others.
+
+    What a step of an optimizer takes that does nothing, and that nobody follows, is taken off: a training step has it.
+    """
+    optimizers = {name: Still(model.parameters()) for name in ("observed", "passed_over", "nothing")}
     trackers = [
-        tradi.TRADI(model, optimizer, kalman=kalman)
-        for optimizer, kalman in zip(optimizers.values(), (OBSERVED, PASSED_OVER), strict=True)
+        tradi.TRADI(model, optimizers[name], kalman=kalman)
+        for name, kalman in (("observed", OBSERVED), ("passed_over", PASSED_OVER))
     ]
     own = {name: optimizer.step for name, optimizer in optimizers.items()}
     times = alternately(repetitions, **others, **own)
     for tracker in trackers:
         tracker.detach()
+    nothing = times.pop("nothing")
+    times |= {name: times[name] - nothing for name in ("observed", "passed_over")}
     share = looks(steps) / steps
     return times | {"run": share * times["observed"] + (1 - share) * times["passed_over"]}
 

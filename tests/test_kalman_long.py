@@ -70,7 +70,7 @@ def test_looking_every_k_steps_keeps_the_memory_in_steps(gain: tradi.FadingMemor
     # A look stands for the 9 steps before it too, on average 4.5 steps in which the signal moves by 2 pi / 600 at
     # most. Without compounding the memory would be ten times longer and the estimates unlike.
     assert abs(each.mean - tenth.mean).item() < 4.5 * 2 * math.pi / 600
-    assert tenth.second.item() == pytest.approx(each.second.item(), rel=0.1)
+    assert tenth.variance.item() == pytest.approx(each.variance.item(), rel=0.1)
 
 
 def test_thinned_estimate_of_a_smooth_path_is_the_exact_weighted_one() -> None:
@@ -81,7 +81,7 @@ def test_thinned_estimate_of_a_smooth_path_is_the_exact_weighted_one() -> None:
     # Past RESOLUTION steps each look stands for up to step / RESOLUTION steps before it: a shift of at most one part
     # in RESOLUTION of the time scale t, on which the second path moves 9 times its amplitude.
     torch.testing.assert_close(state.mean, mean, rtol=0, atol=9 / RESOLUTION)
-    torch.testing.assert_close(state.second, variance, rtol=2e-2, atol=0)
+    torch.testing.assert_close(state.variance, variance, rtol=2e-2, atol=0)
     assert 20_000 - state.observed < 20_000 / RESOLUTION
 
 
@@ -93,8 +93,8 @@ def test_thinned_estimate_of_a_noisy_path_errs_as_much_as_its_looks_allow() -> N
     error = standard_error(steps)
     assert (state.mean - mean).double().std().item() < 1.1 * 0.1 * error  # 1.1: a std of 500 is known to 3%
     # E = (1 - sum of squared shares) of the truth; averaged over weights, each known to sqrt(2) errors.
-    assert state.second.mean().item() == pytest.approx(0.01, rel=error**2 + 4 * math.sqrt(2 / weights) * error)
-    assert (state.second / variance - 1).double().std().item() < 1.1 * math.sqrt(2) * error
+    assert state.variance.mean().item() == pytest.approx(0.01, rel=error**2 + 4 * math.sqrt(2 / weights) * error)
+    assert (state.variance / variance - 1).double().std().item() < 1.1 * math.sqrt(2) * error
 
 
 @pytest.mark.parametrize("steps", [100, 100_000])
@@ -113,7 +113,7 @@ def test_default_needs_no_tuning_for_short_or_long_runs(steps: int) -> None:
     assert state.mean.mean().item() == pytest.approx(truth, abs=std * error * known)
     assert (state.mean - truth).square().mean().sqrt().item() < std * error * (1 + known)
     share = error**2  # the sum of squared shares: what the mean takes from the variance
-    assert state.second.mean().item() == pytest.approx(
+    assert state.variance.mean().item() == pytest.approx(
         std**2 * (1 - share), rel=math.sqrt(2) * error * known + share / 2
     )
 
@@ -139,7 +139,7 @@ def test_float32_follows_a_small_move_after_millions_of_steps(start: int) -> Non
     # A gain of 10 / t would add 1e-7 of 1 or less, which rounds to nothing: the mean would stay at 1 for ever.
     torch.testing.assert_close(state.mean, torch.full((4,), 1.01 - 0.01 * left), rtol=0, atol=0.01 * 0.01)
     expected = 0.01**2 * left * (1 - left)  # two values, seen with shares left and 1 - left
-    torch.testing.assert_close(state.second, torch.full((4,), expected), rtol=0.02, atol=0)
+    torch.testing.assert_close(state.variance, torch.full((4,), expected), rtol=0.02, atol=0)
 
 
 @pytest.mark.parametrize("around", [1, 999, 2500, 10**5, 10**6, 3 * 10**6, 10**8])

@@ -13,21 +13,32 @@ from torch import Tensor
 
 from tradi.gains import FadingMemory, Gain, StationaryNoise
 
-# Weights a thread works on at once: what a pass touches of them stays in its core's cache between the operations.
-CHUNK = 1 << 17
+# Weights a thread works on at once: what is made on the way stays in its core's cache.
+CHUNK = 1 << 18
 DEVICE_CHUNK = 1 << 24  # on a GPU: enough to keep it busy, and temporary memory stays small
 
 Rate = float | Tensor
 Tensors = tuple[Tensor, ...]
-Gains = tuple[float, float]  # of the mean's filter and of the variance's
 # Adds c * a b to the second moments: elementwise for variances, as an outer product for a full covariance.
 Accumulate = Callable[[Tensors, Tensors, Tensors, float], None]
+
+
+class Gains(NamedTuple):
+    """How much a look counts: Q of the mean's filter, Q of the variance's, and the unit that variances then are in."""
+
+    mean: float
+    variance: float
+    unit: float
 
 
 class Equations(Protocol):
     """What is predicted and what is observed: the model behind the gains."""
 
     needs_gradient: bool
+
+    def unit(self, before: float, q_mean: float, q_variance: float) -> float:
+        """What a state's second moments are to be multiplied by after a step, if it was `before`; at first it is 0."""
+        ...
 
     def start(self, weight: Tensor, fan_in: int) -> tuple[Tensor, Tensor]:
         """Mean and variance before the first update; the weight is the one that the first update will see."""
@@ -51,8 +62,7 @@ class Step:
     weight: Tensors
     gradient: Tensors
     lr: tuple[Rate, ...]
-    q_mean: float
-    q_variance: float
+    q: Gains
 
 
 @dataclass(frozen=True)
@@ -64,19 +74,32 @@ class Trajectory:
 
     (1 - Q) d^2 is what the innovation d says of the observation noise, since E d^2 = P^- + r = r / (1 - Q).
     With equal gains these are exactly the weighted mean and variance of all weights seen.
+
+    The state holds v = sigma^2 / u, with the number u that sigma^2 would be if every d^2 had been 1. Then both
+    corrections have one form, and one kernel makes them in one pass over the weights:
+
+    $$ u \leftarrow (1 - Q_\sigma)\,u + Q_\sigma (1 - Q_\mu), \quad Q_v = Q_\sigma (1 - Q_\mu) / u, \quad
+       v \leftarrow (1 - Q_v)\,v + Q_v d^2 $$
     """
 
     needs_gradient = False
+
+    def unit(self, before: float, q_mean: float, q_variance: float) -> float:
+        return (1 - q_variance) * before + q_variance * (1 - q_mean)
 
     def start(self, weight: Tensor, fan_in: int) -> tuple[Tensor, Tensor]:
         del fan_in
         return weight.clone(), torch.zeros_like(weight)
 
     def step(self, at: Step, add: Accumulate) -> None:
+        gain = at.q.variance * (1 - at.q.mean) / at.q.unit if at.q.unit else 1.0
+        if add is _add_product and at.mean[0].device.type == "cpu":
+            _towards(at, gain)
+            return
         innovation = torch._foreach_sub(at.weight, at.mean)
-        torch._foreach_add_(at.mean, innovation, alpha=at.q_mean)
-        torch._foreach_mul_(at.second, 1 - at.q_variance)
-        add(at.second, innovation, innovation, at.q_variance * (1 - at.q_mean))
+        torch._foreach_add_(at.mean, innovation, alpha=at.q.mean)
+        torch._foreach_mul_(at.second, 1 - gain)
+        add(at.second, innovation, innovation, gain)
 
 
 @dataclass(frozen=True)
@@ -92,17 +115,21 @@ class AlgorithmOne:
 
     needs_gradient = True
 
+    def unit(self, before: float, q_mean: float, q_variance: float) -> float:
+        del before, q_mean, q_variance
+        return 1.0
+
     def start(self, weight: Tensor, fan_in: int) -> tuple[Tensor, Tensor]:
         return torch.zeros_like(weight), torch.full_like(weight, 2 / fan_in)
 
     def step(self, at: Step, add: Accumulate) -> None:
         torch._foreach_sub_(at.mean, _scaled(at.gradient, at.lr))
-        torch._foreach_lerp_(at.mean, at.weight, at.q_mean)
+        torch._foreach_lerp_(at.mean, at.weight, at.q.mean)
         growth = _scaled(torch._foreach_sub(at.gradient, at.mean), at.lr)
         add(at.second, growth, growth, 1.0)
-        torch._foreach_mul_(at.second, 1 - at.q_variance)
-        add(at.second, at.weight, at.weight, at.q_variance)
-        add(at.second, at.mean, at.mean, -at.q_variance)
+        torch._foreach_mul_(at.second, 1 - at.q.variance)
+        add(at.second, at.weight, at.weight, at.q.variance)
+        add(at.second, at.mean, at.mean, -at.q.variance)
 
 
 @dataclass(frozen=True)
@@ -114,6 +141,10 @@ class ReleasedCode:
 
     needs_gradient = True
 
+    def unit(self, before: float, q_mean: float, q_variance: float) -> float:
+        del before, q_mean, q_variance
+        return 1.0
+
     def start(self, weight: Tensor, fan_in: int) -> tuple[Tensor, Tensor]:
         del fan_in
         rows = len(weight) if weight.ndim else 1
@@ -122,11 +153,11 @@ class ReleasedCode:
     def step(self, at: Step, add: Accumulate) -> None:
         move = _scaled(at.gradient, at.lr)
         torch._foreach_sub_(at.mean, move)
-        torch._foreach_lerp_(at.mean, at.weight, at.q_mean)
+        torch._foreach_lerp_(at.mean, at.weight, at.q.mean)
         add(at.second, move, move, 1.0)
-        torch._foreach_mul_(at.second, 1 - at.q_variance)
+        torch._foreach_mul_(at.second, 1 - at.q.variance)
         residual = torch._foreach_sub(at.weight, at.mean)
-        add(at.second, residual, residual, at.q_variance)
+        add(at.second, residual, residual, at.q.variance)
 
 
 @dataclass(frozen=True)
@@ -176,33 +207,43 @@ class Kalman:
         stride = min(self.mean_gain.stride(step), self.variance_gain.stride(step))
         return step % max(self.every, stride) == 0
 
-    def gains(self, since: int, step: int) -> Gains | None:
+    def gains(self, since: int, step: int, unit: float) -> Gains | None:
         """The gains at a step of a filter that last looked at step `since`; None where it passes the step over."""
-        return (self.mean_gain(since, step), self.variance_gain(since, step)) if self.observes(step) else None
+        if not self.observes(step):
+            return None
+        q_mean, q_variance = self.mean_gain(since, step), self.variance_gain(since, step)
+        return Gains(q_mean, q_variance, self.equations.unit(unit, q_mean, q_variance))
 
 
 @dataclass
 class State:
-    """The distribution of one block of weights: two floats a weight (or a mean and a matrix) and two counters.
+    """The distribution of one block of weights: two floats a weight (or a mean and a matrix) and three numbers.
 
     Args:
         mean: mu, flat.
-        second: the variances, flat, or the covariance matrix.
+        second: the variances, flat, or the covariance matrix, in units of `unit`.
         step: steps seen.
         observed: the last step at which the filter looked.
+        unit: see `Equations.unit`.
     """
 
     mean: Tensor
     second: Tensor
     step: int = 0
     observed: int = 0
+    unit: float = 0.0
 
-    def advance(self, gains: Callable[[int, int], Gains | None]) -> Gains | None:
+    @property
+    def variance(self) -> Tensor:
+        """A copy of the variances, or of the covariance matrix."""
+        return self.second * self.unit
+
+    def advance(self, gains: Callable[[int, int, float], Gains | None]) -> Gains | None:
         """Count a step; the gains to observe it with, or None where the filter passes it over."""
         self.step += 1
-        found = gains(self.observed, self.step)
+        found = gains(self.observed, self.step, self.unit)
         if found is not None:
-            self.observed = self.step
+            self.observed, self.unit = self.step, found.unit
         return found
 
     def update(self, kalman: Kalman, weight: Tensor, gradient: Tensor, lr: Rate) -> None:
@@ -230,7 +271,7 @@ def observe(equations: Equations, seen: Sequence[Seen], gains: Gains) -> None:
         mean, second, _, _, lr = zip(*pieces, strict=True)
         weight = tuple(_as(piece.weight, piece.mean) for piece in pieces)
         gradient = tuple(_as(piece.gradient, piece.mean) for piece in pieces if piece.gradient is not None)
-        step = Step(mean, second, weight, gradient, lr, *gains)
+        step = Step(mean, second, weight, gradient, lr, gains)
         equations.step(step, _add_outer if second[0].ndim == 2 else _add_product)
 
 
@@ -267,6 +308,38 @@ def _pieces(block: Seen, size: int) -> Iterator[Seen]:
 
 def _as(tensor: Tensor, like: Tensor) -> Tensor:
     return tensor if tensor.dtype == like.dtype else tensor.to(like.dtype)  # `to` itself takes its time over nothing
+
+
+# A power of 2, so that a division by it is exact, beside which the root of any variance vanishes.
+_HUGE = 2.0**90
+
+
+def _towards(at: Step, q_second: float) -> None:
+    r"""Move means towards the weights, second moments towards the squared innovations: torch's fused Adam kernel.
+
+    $$ d = \omega - \mu, \quad v \leftarrow \beta_2 v + (1 - \beta_2) d^2, \quad
+       \mu \leftarrow \mu - \eta\, d / (\sqrt v + \epsilon) $$
+
+    is Adam with "parameters" mu, "gradients" omega, weight decay -1 and no first moment. With a huge epsilon and
+    eta = -Q epsilon the last step is mu + Q d. It reads and writes each array once, in one call for all pieces.
+    """
+    sizes = [len(piece) for piece in at.mean]
+    first = at.mean[0].new_zeros(sum(sizes)).split(sizes)  # the kernel's first moments, d itself: nothing to keep
+    torch._fused_adam_(
+        at.mean,
+        [piece.data.contiguous() for piece in at.weight],  # `data`: it is declared as written to, and is not
+        first,
+        at.second,
+        [],
+        [first[0].new_ones(())] * len(sizes),
+        lr=-at.q.mean * _HUGE,
+        beta1=0.0,
+        beta2=min(1 - q_second, 1 - 2.0**-50),  # 1 would divide the roots by 0, whose bias Adam corrects
+        weight_decay=-1.0,
+        eps=_HUGE,
+        amsgrad=False,
+        maximize=False,
+    )
 
 
 def _scaled(tensors: Tensors, rates: tuple[Rate, ...]) -> Tensors:

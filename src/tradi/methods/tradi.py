@@ -105,11 +105,11 @@ class TRADI(Tracker):
         variance: dict[str, Tensor] = {}
         covariance = {}
         for block in self._current():
-            second = block.state.second
+            spread = block.state.variance
             mean |= block.by_name(block.state.mean)
-            variance |= block.by_name(second.diagonal() if self.covariance.joint else second)
+            variance |= block.by_name(spread.diagonal() if self.covariance.joint else spread)
             if self.covariance.joint:
-                covariance[tuple(weight.name for weight in block.weights)] = second.clone()
+                covariance[tuple(weight.name for weight in block.weights)] = spread
         return Posterior(model, by_layer(final, mean, variance, covariance), self.covariance)
 
     def state_dict(self) -> dict[str, Any]:
@@ -121,6 +121,7 @@ class TRADI(Tracker):
                     "second": block.state.second.clone(),
                     "step": block.state.step,
                     "observed": block.state.observed,
+                    "unit": block.state.unit,
                 }
                 for block in self._current()
             },
@@ -142,7 +143,8 @@ class TRADI(Tracker):
             row = torch.cat([value.reshape(-1) for value in saved["mean"].values()])
             device, dtype = weights[0].parameter.device, _state_dtype(weights[0].parameter)
             mean, second = row.to(device, dtype), second.to(device, dtype, copy=True)
-            blocks |= dict.fromkeys(shapes, Block(weights, State(mean, second, saved["step"], saved["observed"])))
+            now = State(mean, second, saved["step"], saved["observed"], saved["unit"])
+            blocks |= dict.fromkeys(shapes, Block(weights, now))
         if state["steps"] and not blocks:
             raise ValueError(f"the checkpoint is damaged: it is of {state['steps']} steps and holds no weights")
         self._take_counts(state)
