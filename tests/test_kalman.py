@@ -207,6 +207,20 @@ def test_one_pass_is_the_operations_one_by_one(dtype: torch.dtype) -> None:
         torch.testing.assert_close(found, wanted, rtol=rounding, atol=rounding)
 
 
+def test_weights_of_several_precisions() -> None:
+    kinds = [torch.float64, torch.float32, torch.float64, torch.bfloat16, torch.float16]
+    paths = {f"layer.w{i}": normal(6, 3, seed=i).to(dtype) for i, dtype in enumerate(kinds)}
+    posterior = lead(paths).posterior()
+    for name, path in paths.items():
+        filter_ = reference.Trajectory()
+        for weights in path:
+            filter_.step(weights.tolist(), [], [])
+        tight = path.dtype == torch.float64
+        same(posterior.mean[name], filter_.mean, EXACT if tight else MEAN_FLOAT32)
+        same(posterior.variance[name], filter_.variance, EXACT if tight else VARIANCE_FLOAT32)
+        assert posterior.mean[name].dtype == (torch.float64 if tight else torch.float32)
+
+
 def test_weights_that_do_not_lie_side_by_side() -> None:
     model = nn.ParameterDict({"w": nn.Parameter(normal(6, 2)[:, 0])})
     assert model["w"].stride() == (2,)

@@ -276,11 +276,14 @@ def observe(equations: Equations, seen: Sequence[Seen], gains: Gains) -> None:
 
 
 def _passes(seen: Sequence[Seen]) -> Iterator[list[Seen]]:
-    """What is worked on at once: a piece of a large block, or many small blocks."""
+    """What is worked on at once: a piece of a large block, or many small blocks of one kind."""
     together: list[Seen] = []
-    room = 0
+    kind, room = None, 0
     for block in seen:
-        size = CHUNK * torch.get_num_threads() if block.mean.device.type == "cpu" else DEVICE_CHUNK
+        own = block.mean.device, block.mean.dtype
+        size = CHUNK * torch.get_num_threads() if own[0].type == "cpu" else DEVICE_CHUNK
+        if own != kind:
+            kind, room = own, 0
         for piece in _pieces(block, size):
             weights = piece.mean.numel()
             if weights > room:
@@ -334,7 +337,7 @@ def _towards(at: Step, q_second: float) -> None:
         [first[0].new_ones(())] * len(sizes),
         lr=-at.q.mean * _HUGE,
         beta1=0.0,
-        beta2=min(1 - q_second, 1 - 2.0**-50),  # 1 would divide the roots by 0, whose bias Adam corrects
+        beta2=min(1 - q_second, 1 - 2.0**-50),  # 1 has no bias to correct, which Adam would divide by
         weight_decay=-1.0,
         eps=_HUGE,
         amsgrad=False,
