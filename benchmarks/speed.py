@@ -369,7 +369,7 @@ def measure(quick: bool) -> dict[str, Any]:
     found["by_count"] = traffic(large)
     found["state_bytes_per_weight"] = found["by_count"]["state_bytes_per_weight"]
     found |= sampling(large, repetitions)
-    predicted = {name: prediction(network, 2 if quick else 4) for name, network in all_networks.items()}
+    predicted = {name: prediction(network, 2 if quick else 8) for name, network in all_networks.items()}
     for key in ("predict_20_over_20_forwards", "refresh_20_over_20_passes", "refresh_20_over_20_forwards"):
         found[key] = {name: rows[key] for name, rows in predicted.items() if key in rows}
     found["other_weights_over_own"] = overhead(all_networks["mnist-mlp"], repetitions)
