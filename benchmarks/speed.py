@@ -63,6 +63,7 @@ def tracking(model: nn.Module, steps: int, repetitions: int, **others: Callable[
     """Times of a step that is looked at, of one that is passed over and of a run's average step; and of the others.
 
     What a step of an optimizer takes that does nothing, and that nobody follows, is taken off: a training step has it.
+    Where there is a training step, it is what happens `before` each measurement, as in a run.
     """
     optimizers = {name: Still(model.parameters()) for name in ("observed", "passed_over", "nothing")}
     trackers = [
@@ -98,7 +99,7 @@ def of_networks(all_networks: dict[str, Network], repetitions: int) -> dict[str,
         fused = network.train_step(adam)
         train()
         others = {"train": train, "train_fused": fused, "adam": adam.step}
-        times = tracking(network.model, network.steps, repetitions, **others)
+        times = tracking(network.model, network.steps, repetitions, before=train, **others)
         about = {"weights": size(network.model), "steps": network.steps, "looks": looks(network.steps)}
         train_step[name] = shares(times, "train") | about
         train_step[name]["run_with_fused_adam"] = ratio(times["run"], times["train_fused"])

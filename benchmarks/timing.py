@@ -37,13 +37,19 @@ class Times:
         return statistics.median(self.wall)
 
 
-def alternately(repetitions: int, **functions: Callable[[], object]) -> dict[str, Times]:
-    """Time all functions in turn, again and again, so that whatever else the machine does meets all of them."""
+def alternately(
+    repetitions: int, before: Callable[[], object] = lambda: None, **functions: Callable[[], object]
+) -> dict[str, Times]:
+    """Time all functions in turn, again and again, so that whatever else the machine does meets all of them.
+
+    What is called `before` each of them is not timed: it leaves the caches as they are found in practice.
+    """
     for function in functions.values():
         function()  # allocate, page in, warm up
     times = {name: Times() for name in functions}
     for _ in range(repetitions):
         for name, function in functions.items():
+            before()
             wall, cpu = time.perf_counter(), time.process_time()
             function()
             times[name].wall.append(time.perf_counter() - wall)
