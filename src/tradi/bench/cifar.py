@@ -70,13 +70,18 @@ def paper(data: Data, dropout: float | None) -> nn.Module:
 
 
 def _problem(source: Images) -> Data:
-    ood = dict(source.ood)
-    return Data(source.train, source.validation, source.test, ood, augment=_changed, at_once=128, refreshed=2048)
+    train, validation, test = ((_laid_out(x), y) for x, y in (source.train, source.validation, source.test))
+    ood = {name: _laid_out(x) for name, x in source.ood.items()}
+    return Data(train, validation, test, ood, augment=_changed, at_once=128, refreshed=2048)
 
 
 def _changed(images: Tensor) -> Tensor:
-    # Channels last: a step on a CPU takes a quarter less.
-    return crop_and_flip(images).contiguous(memory_format=torch.channels_last)
+    return _laid_out(crop_and_flip(images))
+
+
+def _laid_out(images: Tensor) -> Tensor:
+    """Channels last: on a CPU a network takes a quarter less time for them, in training and in prediction."""
+    return images.contiguous(memory_format=torch.channels_last)
 
 
 CIFAR10 = Benchmark(
