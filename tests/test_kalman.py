@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import tradi
 from tests import reference
 from tests.runs import FAN_IN, OPTIMIZERS, PRESETS, lead, mlp, normal, optimizer_of, steps
-from tradi.kalman import Accumulate, Gains, Seen, Step, Tensors, observe
+from tradi.kalman import Accumulate, Gains, Seen, Step, observe
 
 # float64: some 25 steps of a dozen rounded operations (1e-16 each) on numbers of order 1.
 EXACT = (1e-11, 1e-13)  # rtol, atol
@@ -126,6 +126,7 @@ def test_a_learning_rate_may_be_a_tensor(preset: str, covariance: tradi.Covarian
 @pytest.mark.parametrize("preset", PRESETS)
 def test_chunk_boundaries_change_nothing(preset: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tradi.kalman, "CHUNK", chunk)
+    monkeypatch.setattr(tradi.kalman, "VECTOR", 1)
     model = mlp()
     optimizer = optimizer_of("momentum", model)
     tracker = tradi.TRADI(model, optimizer, kalman=PRESETS[preset])
@@ -148,6 +149,7 @@ class Counting(tradi.Trajectory):
 
 def test_small_weights_share_a_pass_and_large_ones_take_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tradi.kalman, "CHUNK", 10)
+    monkeypatch.setattr(tradi.kalman, "VECTOR", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # what fits in the caches of both
     equations = Counting()
     sizes = [3, 4, 13, 1, 45, 2, 20]
@@ -191,20 +193,52 @@ def test_default_equations_hold_for_any_gains(covariance: tradi.Covariance) -> N
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-def test_one_pass_is_the_operations_one_by_one(dtype: torch.dtype) -> None:
-    def one_by_one(second: Tensors, a: Tensors, b: Tensors, c: float) -> None:  # where there is no such kernel
-        torch._foreach_addcmul_(second, a, b, value=c)
-
+def test_one_pass_is_the_operations_one_by_one(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = [1, 15, 16, 17, 1000]
     mean, second, weight = (tuple(normal(n, seed=seed, dtype=dtype) for n in sizes) for seed in range(3))
-    second = tuple(v.square() for v in second)
-    expected = tuple(m.clone() for m in mean), tuple(v.clone() for v in second)
+    starts = [Seen(m, v.square(), w, None, 0.0) for m, v, w in zip(mean, second, weight, strict=True)]
+    one_pass, one_by_one = ([Seen(s.mean.clone(), s.second.clone(), *s[2:]) for s in starts] for _ in range(2))
     gains = Gains(0.01, 0.02, 0.9)
-    tradi.Trajectory().step(Step(*expected, weight, (), (), gains), one_by_one)
-    observe(tradi.Trajectory(), [Seen(m, v, w, None, 0.0) for m, v, w in zip(mean, second, weight, strict=True)], gains)
+    observe(tradi.Trajectory(), one_pass, gains)
+    monkeypatch.setattr(tradi.kalman, "_is_for_the_kernel", lambda *_: False)
+    observe(tradi.Trajectory(), one_by_one, gains)
     rounding = 4 * torch.finfo(dtype).eps
-    for found, wanted in zip(mean + second, expected[0] + expected[1], strict=True):
-        torch.testing.assert_close(found, wanted, rtol=rounding, atol=rounding)
+    for found, wanted, start in zip(one_pass, one_by_one, starts, strict=True):
+        assert not torch.equal(wanted.mean, start.mean)
+        torch.testing.assert_close(found[:2], wanted[:2], rtol=rounding, atol=rounding)
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e12), (torch.float64, 1e60)], ids=str)
+def test_weights_far_beyond_any_network(dtype: torch.dtype, size: float) -> None:
+    path = size * normal(8, 20, dtype=dtype)
+    posterior = lead({"layer.w": path}).posterior()
+    filter_ = reference.Trajectory()
+    for weights in path:
+        filter_.step(weights.tolist(), [], [])
+    tolerance = EXACT[0] if dtype == torch.float64 else MEAN_FLOAT32[0]
+    same(posterior.mean["layer.w"] / size, [m / size for m in filter_.mean], (tolerance, 0.1 * tolerance))
+    variance = [v / size / size for v in filter_.variance]
+    same(posterior.variance["layer.w"] / size / size, variance, (10 * tolerance, 0.1 * tolerance))
+
+
+def test_a_variance_that_stands_still_takes_nothing_from_a_leap() -> None:
+    q_mean, q_variance = Given(1.0, 0.5, 0.5, 1.0), Given(1.0, 0.5, 0.5, 0.5)
+    kalman = tradi.Kalman(mean_gain=q_mean, variance_gain=q_variance)
+    path = torch.tensor([0.0, 1e-8, 0.0, 1.0], dtype=torch.float64)[:, None].expand(4, 32)
+    before, after = (lead({"layer.w": path[:t]}, kalman).posterior().variance["layer.w"] for t in (3, 4))
+    assert (before > 0).all()
+    close(after, before / 2, EXACT)
+
+
+def test_results_do_not_depend_on_threads_or_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = normal(4, 100_003, dtype=torch.float32)
+    found = []
+    for chunk, threads in ((1 << 18, 1), (1001, 1), (1001, 2), (30_000, 2)):
+        monkeypatch.setattr(tradi.kalman, "CHUNK", chunk)
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        posterior = lead({"layer.w": path}).posterior()
+        found.append(torch.stack([posterior.mean["layer.w"], posterior.variance["layer.w"]]))
+    assert all(torch.equal(one, found[0]) for one in found)
 
 
 def test_weights_of_several_precisions() -> None:

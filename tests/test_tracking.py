@@ -385,6 +385,26 @@ def test_compiled_model_is_tracked_under_its_own_names() -> None:
     assert posterior.sample(2).refresh(problem())(problem()[0][0]).shape == (2, 16, 3)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of what dynamo imports
+def test_compiled_optimizer_step_is_tracked_like_any_other() -> None:
+    def posterior(compiled: bool) -> tradi.Posterior:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3)
+        optimizer = sgd(model)
+        tracker = tradi.TRADI(model, optimizer)
+        step = torch.compile(optimizer.step, backend="eager") if compiled else optimizer.step
+        for x in torch.randn(10, 8, 4):  # past the compiler's limit of new versions, from which on it leaves it be
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            step()
+        assert tracker.steps == 10
+        return tracker.posterior()
+
+    plain, compiled = posterior(False), posterior(True)
+    torch.testing.assert_close(plain.mean, compiled.mean)
+    torch.testing.assert_close(plain.variance, compiled.variance)
+
+
 def test_state_follows_a_model_to_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Linear(4, 3)
     optimizer = sgd(model)

@@ -15,6 +15,7 @@ from tradi.gains import FadingMemory, Gain, StationaryNoise
 
 # Weights a thread works on at once: what is made on the way stays in its core's cache.
 CHUNK = 1 << 18
+VECTOR = 64  # what a processor works on at once, at the most, in weights
 DEVICE_CHUNK = 1 << 24  # on a GPU: enough to keep it busy, and temporary memory stays small
 
 Rate = float | Tensor
@@ -93,8 +94,8 @@ class Trajectory:
 
     def step(self, at: Step, add: Accumulate) -> None:
         gain = at.q.variance * (1 - at.q.mean) / at.q.unit if at.q.unit else 1.0
-        if add is _add_product and at.mean[0].device.type == "cpu":
-            _towards(at, gain)
+        if _is_for_the_kernel(at, gain):
+            _in_one_pass(at, gain)
             return
         innovation = torch._foreach_sub(at.weight, at.mean)
         torch._foreach_add_(at.mean, innovation, alpha=at.q.mean)
@@ -296,16 +297,16 @@ def _passes(seen: Sequence[Seen]) -> Iterator[list[Seen]]:
 
 
 def _pieces(block: Seen, size: int) -> Iterator[Seen]:
-    """Equal pieces of about this size."""
+    """Equal pieces of about this size, cut between vectors: what is left over of one may be rounded otherwise."""
     weights = block.mean.numel()
     count = round(weights / size)
     if count <= 1 or block.second.ndim == 2:
         yield block
         return
-    size = math.ceil(weights / count)
+    size = math.ceil(weights / count / VECTOR) * VECTOR
     mean, second, weight = (tensor.split(size) for tensor in (block.mean, block.second, block.weight))
-    gradient = repeat(None, count) if block.gradient is None else block.gradient.split(size)
-    for piece in zip(mean, second, weight, gradient, repeat(block.lr, count), strict=True):
+    gradient = repeat(None, len(mean)) if block.gradient is None else block.gradient.split(size)
+    for piece in zip(mean, second, weight, gradient, repeat(block.lr, len(mean)), strict=True):
         yield Seen(*piece)
 
 
@@ -313,21 +314,33 @@ def _as(tensor: Tensor, like: Tensor) -> Tensor:
     return tensor if tensor.dtype == like.dtype else tensor.to(like.dtype)  # `to` itself takes its time over nothing
 
 
-# A power of 2, so that a division by it is exact, beside which the root of any variance vanishes.
-_HUGE = 2.0**90
+def _is_for_the_kernel(at: Step, q_second: float) -> bool:
+    """Whether `_in_one_pass` serves.
+
+    The kernel takes 1 - beta2 for the gain, which leaves a tiny one few digits. On other devices it is untried, and a
+    compiler that traces the optimizer's step makes a kernel of its own.
+    """
+    plain = at.second[0].ndim == 1 and at.mean[0].device.type == "cpu"
+    return plain and q_second > 2**-16 and not torch.compiler.is_compiling()
 
 
-def _towards(at: Step, q_second: float) -> None:
+# Beside it roots of variances vanish; and a power of 2, so that a division by it is exact. Half of the exponents that a
+# type has are above it, for what is multiplied by it: innovations, of up to 2^50 in float32.
+_HUGE = {torch.float32: 2.0**77, torch.float64: 2.0**500}
+
+
+def _in_one_pass(at: Step, q_second: float) -> None:
     r"""Move means towards the weights, second moments towards the squared innovations: torch's fused Adam kernel.
 
     $$ d = \omega - \mu, \quad v \leftarrow \beta_2 v + (1 - \beta_2) d^2, \quad
-       \mu \leftarrow \mu - \eta\, d / (\sqrt v + \epsilon) $$
+       \mu \leftarrow \mu - \eta\, d / (\sqrt{v / Q_v} + \epsilon) $$
 
-    is Adam with "parameters" mu, "gradients" omega, weight decay -1 and no first moment. With a huge epsilon and
-    eta = -Q epsilon the last step is mu + Q d. It reads and writes each array once, in one call for all pieces.
+    is Adam's first step with "parameters" mu, "gradients" omega, weight decay -1 and no first moment. With a huge
+    epsilon and eta = -Q epsilon it leads to mu + Q d. It reads and writes each array once, in one call for all pieces.
     """
     sizes = [len(piece) for piece in at.mean]
     first = at.mean[0].new_zeros(sum(sizes)).split(sizes)  # the kernel's first moments, d itself: nothing to keep
+    huge = _HUGE[at.mean[0].dtype]
     torch._fused_adam_(
         at.mean,
         [piece.data.contiguous() for piece in at.weight],  # `data`: it is declared as written to, and is not
@@ -335,11 +348,11 @@ def _towards(at: Step, q_second: float) -> None:
         at.second,
         [],
         [first[0].new_ones(())] * len(sizes),
-        lr=-at.q.mean * _HUGE,
+        lr=-at.q.mean * huge,
         beta1=0.0,
-        beta2=min(1 - q_second, 1 - 2.0**-50),  # 1 has no bias to correct, which Adam would divide by
+        beta2=1 - q_second,
         weight_decay=-1.0,
-        eps=_HUGE,
+        eps=huge,
         amsgrad=False,
         maximize=False,
     )

@@ -143,7 +143,7 @@ class TRADI(Tracker):
             row = torch.cat([value.reshape(-1) for value in saved["mean"].values()])
             device, dtype = weights[0].parameter.device, _state_dtype(weights[0].parameter)
             mean, second = row.to(device, dtype), second.to(device, dtype, copy=True)
-            now = State(mean, second, saved["step"], saved["observed"], saved["unit"])
+            now = State(mean, second, saved["step"], saved["observed"], saved.get("unit", 1.0))
             blocks |= dict.fromkeys(shapes, Block(weights, now))
         if state["steps"] and not blocks:
             raise ValueError(f"the checkpoint is damaged: it is of {state['steps']} steps and holds no weights")
