@@ -16,6 +16,7 @@ from tradi.data import Images, cifar10, crop_and_flip, in_colour, notmnist
 from tradi.models import wide_resnet
 
 HELD_OUT = ("automobile", "dog")  # each has one class much like it, truck and cat, and others that are not
+FAR = 2000  # images of notMNIST, at the least: as many as a cut-short test set has, so that either counts as much
 
 # Momentum, weight decay and steps are ours: the paper says SGD and a rate of 0.1. Under a cosine next to nothing moves
 # in the last tenth of a run, which is what the filter remembers.
@@ -25,7 +26,7 @@ PAPER = Recipe("sgd", 0.1, weight_decay=5e-4, momentum=0.9, epochs=200, decay=(1
 METHODS: dict[str, Method] = {
     "Single network": Single(),
     "MC Dropout": Dropout(members=15),
-    "Gaussian perturbation": Perturbed(members=15),
+    "Gaussian perturbation": Perturbed(members=15, searched=10),
     "SWAG": Swag(members=15),
     "Deep Ensemble of 3": Deep(runs=3),
     "TRADI": Tradi(members=15, searched=10),
@@ -48,7 +49,9 @@ def load(root: Path, split: int, seed: int) -> Data:
 def load_with_ood(root: Path, split: int, seed: int) -> Data:
     """Eight classes; images of the two others and notMNIST in three equal channels are seen by the evaluation only."""
     del split, seed
-    return _problem(cifar10(root, held_out=HELD_OUT, ood={"notMNIST": in_colour(notmnist(root).images)}))
+    letters = notmnist(root).images
+    some = letters[:: max(len(letters) // FAR, 1)]  # they are sorted by letter
+    return _problem(cifar10(root, held_out=HELD_OUT, ood={"notMNIST": in_colour(some)}))
 
 
 def small(classes: int, data: Data, dropout: float | None) -> nn.Module:
