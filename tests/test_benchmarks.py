@@ -35,6 +35,7 @@ def test_speed_gives_all_keys_and_draws_them(tmp_path: Path) -> None:
         assert {"run", "observed", "passed_over"} <= parts.keys()
         low, high = parts["run"]["spread"]
         assert low <= high
+        assert parts["run"]["milliseconds"][1] > 0
     assert found["state_bytes_per_weight"] == 8
     # One kernel on an observed step, and zeros before it. Of their nine operands, four bytes each, five come from
     # memory or go there: w, mu, var, mu, var. The zeros stay in the cache, and w is declared as written to only. The

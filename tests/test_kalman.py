@@ -16,7 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import tradi
 from tests import reference
 from tests.runs import FAN_IN, OPTIMIZERS, PRESETS, lead, mlp, normal, optimizer_of, steps
-from tradi.kalman import Accumulate, Gains, Seen, Step, observe
+from tradi.equations import Accumulate, Gains, Step
+from tradi.kalman import Seen, observe
 
 # float64: some 25 steps of a dozen rounded operations (1e-16 each) on numbers of order 1.
 EXACT = (1e-11, 1e-13)  # rtol, atol
@@ -164,72 +165,6 @@ def test_small_weights_share_a_pass_and_large_ones_take_several(monkeypatch: pyt
         torch.testing.assert_close(s.second * after, second + 0.5 * 0.75 * d * d)
 
 
-class Given(tradi.FadingMemory):
-    """Gains as listed."""
-
-    def __init__(self, *gains: float) -> None:
-        self.gains = gains
-
-    def __call__(self, since: int, step: int) -> float:
-        del since
-        return self.gains[step - 1]
-
-
-@pytest.mark.parametrize("covariance", [tradi.FourierFeatures(), tradi.FullCovariance()], ids=["each", "joint"])
-def test_default_equations_hold_for_any_gains(covariance: tradi.Covariance) -> None:
-    # A mean that starts anew while the variance does not, both anew, one that stands still, and ordinary ones.
-    gains = [(1.0, 0.1), (0.3, 0.2), (1.0, 0.4), (0.5, 0.0), (1.0, 1.0), (0.2, 0.7), (1e-3, 1e-5)]
-    path = normal(len(gains), 5)
-    q_mean, q_variance = (Given(*column) for column in zip(*gains, strict=True))
-    kalman = tradi.Kalman(mean_gain=q_mean, variance_gain=q_variance)
-    for t in range(1, len(gains) + 1):
-        mean, variance = path[0], torch.zeros(5, dtype=path.dtype)
-        for weight, (q, r) in zip(path[:t], gains[:t], strict=True):
-            d = weight - mean
-            mean, variance = mean + q * d, (1 - r) * variance + r * (1 - q) * d**2
-        found = lead({"layer.w": path[:t]}, kalman, covariance).posterior()
-        close(found.mean["layer.w"], mean, EXACT)
-        close(found.variance["layer.w"], variance, EXACT)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-def test_one_pass_is_the_operations_one_by_one(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = [1, 15, 16, 17, 1000]
-    mean, second, weight = (tuple(normal(n, seed=seed, dtype=dtype) for n in sizes) for seed in range(3))
-    starts = [Seen(m, v.square(), w, None, 0.0) for m, v, w in zip(mean, second, weight, strict=True)]
-    one_pass, one_by_one = ([Seen(s.mean.clone(), s.second.clone(), *s[2:]) for s in starts] for _ in range(2))
-    gains = Gains(0.01, 0.02, 0.9)
-    observe(tradi.Trajectory(), one_pass, gains)
-    monkeypatch.setattr(tradi.kalman, "_is_for_the_kernel", lambda *_: False)
-    observe(tradi.Trajectory(), one_by_one, gains)
-    rounding = 4 * torch.finfo(dtype).eps
-    for found, wanted, start in zip(one_pass, one_by_one, starts, strict=True):
-        assert not torch.equal(wanted.mean, start.mean)
-        torch.testing.assert_close(found[:2], wanted[:2], rtol=rounding, atol=rounding)
-
-
-@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e12), (torch.float64, 1e60)], ids=str)
-def test_weights_far_beyond_any_network(dtype: torch.dtype, size: float) -> None:
-    path = size * normal(8, 20, dtype=dtype)
-    posterior = lead({"layer.w": path}).posterior()
-    filter_ = reference.Trajectory()
-    for weights in path:
-        filter_.step(weights.tolist(), [], [])
-    tolerance = EXACT[0] if dtype == torch.float64 else MEAN_FLOAT32[0]
-    same(posterior.mean["layer.w"] / size, [m / size for m in filter_.mean], (tolerance, 0.1 * tolerance))
-    variance = [v / size / size for v in filter_.variance]
-    same(posterior.variance["layer.w"] / size / size, variance, (10 * tolerance, 0.1 * tolerance))
-
-
-def test_a_variance_that_stands_still_takes_nothing_from_a_leap() -> None:
-    q_mean, q_variance = Given(1.0, 0.5, 0.5, 1.0), Given(1.0, 0.5, 0.5, 0.5)
-    kalman = tradi.Kalman(mean_gain=q_mean, variance_gain=q_variance)
-    path = torch.tensor([0.0, 1e-8, 0.0, 1.0], dtype=torch.float64)[:, None].expand(4, 32)
-    before, after = (lead({"layer.w": path[:t]}, kalman).posterior().variance["layer.w"] for t in (3, 4))
-    assert (before > 0).all()
-    close(after, before / 2, EXACT)
-
-
 def test_results_do_not_depend_on_threads_or_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     path = normal(4, 100_003, dtype=torch.float32)
     found = []
@@ -267,13 +202,6 @@ def test_weights_that_do_not_lie_side_by_side() -> None:
         filter_.step(model["w"].tolist(), [], [])
     same(tracker.posterior().mean["w"], filter_.mean, EXACT)
     same(tracker.posterior().variance["w"], filter_.variance, EXACT)
-
-
-def test_a_look_does_not_count_as_a_change_of_the_weights() -> None:
-    weight = torch.randn(5)
-    before = weight._version
-    observe(tradi.Trajectory(), [Seen(torch.zeros(5), torch.zeros(5), weight, None, 0.0)], Gains(0.1, 0.1, 0.5))
-    assert weight._version == before
 
 
 def test_weights_that_count_their_own_steps_get_their_own_gains() -> None:

@@ -405,6 +405,26 @@ def test_compiled_optimizer_step_is_tracked_like_any_other() -> None:
     torch.testing.assert_close(plain.variance, compiled.variance)
 
 
+def test_checkpoint_from_before_variances_had_a_unit_is_gone_on_from() -> None:
+    def run(old: bool) -> tradi.Posterior:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3)
+        optimizer = sgd(model)
+        with tradi.TRADI(model, optimizer) as tracker:
+            train(model, optimizer, 5)
+        state = tracker.state_dict()
+        for saved in state["weights"].values() if old else ():
+            saved["second"] *= saved.pop("unit")
+        again = tradi.TRADI(model, optimizer)
+        again.load_state_dict(state)
+        train(model, optimizer, 5)
+        return again.posterior()
+
+    now, before = run(False), run(True)
+    torch.testing.assert_close(now.mean, before.mean)
+    torch.testing.assert_close(now.variance, before.variance)
+
+
 def test_state_follows_a_model_to_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Linear(4, 3)
     optimizer = sgd(model)

@@ -2,8 +2,9 @@
 
 from tradi.covariance import Covariance, FourierFeatures, FullCovariance, Independent
 from tradi.ensemble import Ensemble
+from tradi.equations import AlgorithmOne, ReleasedCode, Trajectory
 from tradi.gains import FadingMemory, StationaryNoise
-from tradi.kalman import AlgorithmOne, Kalman, ReleasedCode, Trajectory
+from tradi.kalman import Kalman
 from tradi.methods.tradi import TRADI
 from tradi.posterior import Posterior, load_posterior
 from tradi.prediction import Categorical, GaussianMixture

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tradi.covariance import Covariance, FourierFeatures
-from tradi.kalman import Gains, Kalman, Rate, Seen, State, observe
+from tradi.equations import Gains, Rate
+from tradi.kalman import Kalman, Seen, State, observe
 from tradi.layers import by_layer
 from tradi.posterior import Posterior
 from tradi.tracking import Move, Tracker
@@ -143,7 +144,8 @@ class TRADI(Tracker):
             row = torch.cat([value.reshape(-1) for value in saved["mean"].values()])
             device, dtype = weights[0].parameter.device, _state_dtype(weights[0].parameter)
             mean, second = row.to(device, dtype), second.to(device, dtype, copy=True)
-            now = State(mean, second, saved["step"], saved["observed"], saved.get("unit", 1.0))
+            unit = saved.get("unit", 1.0)  # what it was while no checkpoint said so
+            now = State(mean, second, saved["step"], saved["observed"], unit)
             blocks |= dict.fromkeys(shapes, Block(weights, now))
         if state["steps"] and not blocks:
             raise ValueError(f"the checkpoint is damaged: it is of {state['steps']} steps and holds no weights")
