@@ -70,13 +70,17 @@ def test_weights_far_beyond_any_network(dtype: torch.dtype, size: float) -> None
     same(posterior.variance["layer.w"] / size / size, variance, (10 * tolerance, 0.1 * tolerance))
 
 
-def test_a_variance_that_stands_still_takes_nothing_from_a_leap() -> None:
-    q_mean, q_variance = Given(1.0, 0.5, 0.5, 1.0), Given(1.0, 0.5, 0.5, 0.5)
-    kalman = tradi.Kalman(mean_gain=q_mean, variance_gain=q_variance)
+@pytest.mark.parametrize(("q_mean", "q_variance"), [(1.0, 0.5), (0.5, 1e-9)])
+def test_a_variance_that_all_but_stands_still_takes_no_more_from_a_leap(q_mean: float, q_variance: float) -> None:
+    kalman = tradi.Kalman(mean_gain=Given(1.0, 0.5, 0.5, q_mean), variance_gain=Given(1.0, 0.5, 0.5, q_variance))
     path = torch.tensor([0.0, 1e-8, 0.0, 1.0], dtype=torch.float64)[:, None].expand(4, 32)
-    before, after = (lead({"layer.w": path[:t]}, kalman).posterior().variance["layer.w"] for t in (3, 4))
-    assert (before > 0).all()
-    close(after, before / 2, EXACT)
+    before, after = (lead({"layer.w": path[:t]}, kalman).posterior() for t in (3, 4))
+    d = 1 - before.mean["layer.w"]
+    variance = before.variance["layer.w"]
+    assert (variance > 0).all()
+    assert (variance < 1e-16).all()
+    expected = (1 - q_variance) * variance + q_variance * (1 - q_mean) * d**2
+    torch.testing.assert_close(after.variance["layer.w"], expected, rtol=EXACT[0], atol=0)
 
 
 def test_a_look_does_not_count_as_a_change_of_the_weights() -> None:

@@ -182,7 +182,7 @@ def _in_one_pass(at: Step, q_second: float) -> None:
     huge = _HUGE[at.mean[0].dtype]
     torch._fused_adam_(
         at.mean,
-        [piece.data.contiguous() for piece in at.weight],  # `data`: it is declared as written to, and is not
+        [piece.contiguous() for piece in at.weight],
         first,
         at.second,
         [],
