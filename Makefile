@@ -23,7 +23,7 @@ format: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Minutes, on an idle machine.
+# Half an hour, on an idle machine.
 speed: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[speed]'
 	$(BIN)/python benchmarks/speed.py --out results/speed/speed.json > /dev/null

@@ -361,6 +361,7 @@ def measure(quick: bool) -> dict[str, Any]:
     repetitions = 2 if quick else 25
     found: dict[str, Any] = {"goals": GOALS}
     all_networks = networks(quick)
+    say("tracking")
     of_all = of_networks(all_networks, repetitions)
     large = Weights([(64, 64), (64,), (64, 64, 3, 3)] if quick else resnet18())
     adam, floor = of_weights(large, repetitions)
@@ -369,21 +370,33 @@ def measure(quick: bool) -> dict[str, Any]:
     found["track_step_over_memory_floor"] = {"resnet18-weights": floor}
     found["by_count"] = traffic(large)
     found["state_bytes_per_weight"] = found["by_count"]["state_bytes_per_weight"]
+    say("drawing members")
     found |= sampling(large, repetitions)
-    predicted = {name: prediction(network, 2 if quick else 8) for name, network in all_networks.items()}
+    predicted = {}
+    for name, network in all_networks.items():
+        say(f"prediction, {name}")
+        predicted[name] = prediction(network, 2 if quick else 8)
     for key in ("predict_20_over_20_forwards", "refresh_20_over_20_passes", "refresh_20_over_20_forwards"):
         found[key] = {name: rows[key] for name, rows in predicted.items() if key in rows}
     found["other_weights_over_own"] = overhead(all_networks["mnist-mlp"], repetitions)
     found["loop_over_batched"] = batched(all_networks["mnist-mlp"], repetitions)
+    say("a compiled look")
     found["look_over_compiled_look"] = {"missing": "--quick"} if quick else compiled(11_000_000, repetitions)
+    say("growth")
     sizes = [10_000, 100_000, 1_000_000] if quick else [1_000_000, 10_000_000, 100_000_000]
     found["growth"] = growth(sizes, [2, 4, 8] if quick else [5, 20, 80], 64 if quick else 2048, 2 if quick else 5)
     last = found["growth"]["weights"][-1]
     # Attaching allocates nothing: the state is made at the first step.
     found["attach_seconds_beyond_allocation"] = round(last["attach_seconds"], 4)
     state = found["state_bytes_per_weight"]
+    say("peers")
     found["peers"] = peers(all_networks["mnist-mlp"], of_all["train"]["mnist-mlp"]["run"], state, repetitions)
     return found
+
+
+def say(what: str) -> None:
+    """What is measured now: all of it takes half an hour."""
+    print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
 
 
 def machine() -> dict[str, Any]:

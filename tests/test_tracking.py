@@ -226,6 +226,7 @@ def test_a_layer_that_is_replaced_starts_afresh() -> None:
     seen: list[Tensor] = []
     train(model, optimizer, 5, lambda _: seen.append(model[4].weight.detach().clone()))
     check_moments(tracker.posterior(), "4.weight", seen)
+    assert len(tracker._blocks) == 4  # and what was tracked of the old one takes no memory
 
 
 def test_an_optimizer_that_took_over_unseen_is_noticed() -> None:

@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,11 +20,8 @@ UNSEEN = (
 )
 
 
-class Move(NamedTuple):
-    """A weight that an optimizer step has just updated, and its group's learning rate (negative if it maximises)."""
-
-    weight: Weight
-    lr: float
+# The weights that an optimizer step has just moved, each with its group's learning rate (negative if it maximises).
+Rates = dict[Weight, float]
 
 
 class Tracker(ABC):
@@ -59,7 +56,7 @@ class Tracker(ABC):
         """What a checkpoint must have been written with to be gone on from: dictionaries of numbers."""
 
     @abstractmethod
-    def observe(self, moves: list[Move]) -> None:
+    def observe(self, moved: Rates) -> None:
         """Take note of the weights that one optimizer step moved."""
 
     def detach(self) -> None:
@@ -98,7 +95,7 @@ class Tracker(ABC):
         found_inf = getattr(optimizer, "found_inf", None)
         if found_inf is not None and found_inf.item():
             return
-        moves = []
+        moved: Rates = {}
         for group in optimizer.param_groups:
             lr = group.get("lr", 0.0)
             lr = -lr if group.get("maximize") else lr
@@ -111,12 +108,12 @@ class Tracker(ABC):
                     self._look_up_weights()
                     weight = self._weights.setdefault(parameter, None)
                 if weight is not None:
-                    moves.append(Move(weight, lr))
-        if moves:
+                    moved[weight] = lr
+        if moved:
             self.steps += 1
             self._taken[optimizer] += 1
-            self.observe(moves)
-            self._last = [(move.weight.parameter, move.weight.parameter._version) for move in moves]
+            self.observe(moved)
+            self._last = [(weight.parameter, weight.parameter._version) for weight in moved]
 
     @property
     def rounds(self) -> int:

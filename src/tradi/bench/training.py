@@ -19,7 +19,7 @@ from tradi.methods import SWAG, TRADI
 from tradi.posterior import Posterior
 from tradi.progress import track
 from tradi.regression import MeanVariance
-from tradi.tracking import Move
+from tradi.tracking import Rates
 
 # Attaches a tracker, given how many steps an epoch has and the recipe.
 Attach = Callable[[nn.Module, Optimizer, int, Recipe], TRADI | SWAG]
@@ -185,9 +185,9 @@ def _clocked(tracker: TRADI | SWAG) -> list[float]:
     """Let a tracker measure itself: the one element of the list counts the seconds spent in `observe`."""
     clock, observe = [0.0], tracker.observe
 
-    def timed(moves: list[Move]) -> None:
+    def timed(moved: Rates) -> None:
         started = time.perf_counter()
-        observe(moves)
+        observe(moved)
         clock[0] += time.perf_counter() - started
 
     tracker.observe = timed  # type: ignore[method-assign]

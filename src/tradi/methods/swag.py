@@ -16,7 +16,7 @@ from tradi.covariance import Covariance, Independent
 from tradi.layers import Layer, by_layer
 from tradi.posterior import Posterior
 from tradi.randomness import Stream
-from tradi.tracking import Move, Tracker
+from tradi.tracking import Rates, Tracker
 from tradi.weights import Select, copied, flat
 
 
@@ -102,8 +102,8 @@ class SWAG(Tracker):
     def options(self) -> dict[str, Any]:
         return {"every": self.every, "start": self.start, "rank": self.rank}
 
-    def observe(self, moves: list[Move]) -> None:
-        del moves
+    def observe(self, moved: Rates) -> None:
+        del moved
         if (
             self.rounds > self._collected_at
             and self.rounds > self.start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from tradi.equations import Gains, Rate
 from tradi.kalman import Kalman, Seen, State, observe
 from tradi.layers import by_layer
 from tradi.posterior import Posterior
-from tradi.tracking import Move, Tracker
+from tradi.tracking import Rates, Tracker
 from tradi.weights import Select, Weight, check_trackable, copied, except_normalisation, flat
 
 
@@ -36,8 +36,8 @@ class Block:
         pieces = zip(self.weights, values.split(self.sizes), strict=True)
         return {weight.name: piece.clone().view(weight.parameter.shape) for weight, piece in pieces}
 
-    def seen(self, kalman: Kalman, rates: dict[str, float]) -> Seen:
-        """The block after a step that moved the weights named in `rates`; the others of it kept their place."""
+    def seen(self, kalman: Kalman, moved: Rates) -> Seen:
+        """The block after a step that moved some of its weights; the others kept their place."""
         state = self.state
         parameters = [weight.parameter for weight in self.weights]
         device = parameters[0].device
@@ -47,7 +47,7 @@ class Block:
         if not kalman.equations.needs_gradient:
             return Seen(state.mean, state.second, weight, None, 0.0)
         gradient = _row([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters], state)
-        each = [float(rates.get(w.name, 0.0)) for w in self.weights]
+        each = [float(moved.get(weight, 0.0)) for weight in self.weights]
         lr: Rate = each[0]
         if state.second.ndim == 2:
             lr = torch.cat([state.mean.new_full((n,), rate) for n, rate in zip(self.sizes, each, strict=True)])
@@ -89,7 +89,8 @@ class TRADI(Tracker):
                 )
         self.kalman = kalman
         self.covariance = covariance
-        self._blocks: dict[str, Block] = {}  # by parameter name
+        self._blocks: dict[Weight, Block] = {}
+        self._gains = lru_cache(maxsize=2)(kalman.gains)  # mostly, all weights count the same steps
         super().__init__(model, optimizer, _default(kalman) if select is None else select)
         self._units(self.tracked)  # what cannot be tracked is an error now, not at the first step
 
@@ -132,7 +133,7 @@ class TRADI(Tracker):
         """Go on from a saved `state_dict()`."""
         self._check_heading(state)
         own = self._selection
-        blocks: dict[str, Block] = {}
+        blocks: dict[Weight, Block] = {}
         for saved in state["weights"].values():
             weights = [own[name] for name in saved["mean"]]
             shapes = {weight.name: weight.parameter.shape for weight in weights}
@@ -146,23 +147,20 @@ class TRADI(Tracker):
             mean, second = row.to(device, dtype), second.to(device, dtype, copy=True)
             unit = saved.get("unit", 1.0)  # what it was while no checkpoint said so
             now = State(mean, second, saved["step"], saved["observed"], unit)
-            blocks |= dict.fromkeys(shapes, Block(weights, now))
+            blocks |= dict.fromkeys(weights, Block(weights, now))
         if state["steps"] and not blocks:
             raise ValueError(f"the checkpoint is damaged: it is of {state['steps']} steps and holds no weights")
         self._take_counts(state)
         self._blocks = blocks
 
-    def observe(self, moves: list[Move]) -> None:
-        new = [move.weight for move in moves if not self._follows(move.weight)]
-        if new:
-            self._start(new)
-        rates = {move.weight.name: move.lr for move in moves}
-        gains = cache(self.kalman.gains)  # mostly, all weights count the same steps
+    def observe(self, moved: Rates) -> None:
+        if not moved.keys() <= self._blocks.keys():
+            self._start([weight for weight in moved if weight not in self._blocks])
         due: dict[Gains, list[Seen]] = {}
-        for block in dict.fromkeys(map(self._blocks.__getitem__, rates)):
-            now = block.state.advance(gains)
+        for block in dict.fromkeys(map(self._blocks.__getitem__, moved)):
+            now = block.state.advance(self._gains)
             if now is not None:
-                due.setdefault(now, []).append(block.seen(self.kalman, rates))
+                due.setdefault(now, []).append(block.seen(self.kalman, moved))
         for now, seen in due.items():
             observe(self.kalman.equations, seen, now)
 
@@ -172,15 +170,12 @@ class TRADI(Tracker):
         own = self._selection
         return [b for b in dict.fromkeys(self._blocks.values()) if all(own.get(w.name) is w for w in b.weights)]
 
-    def _follows(self, weight: Weight) -> bool:
-        """Whether this very weight is tracked already, and not one that had its name before a layer was replaced."""
-        block = self._blocks.get(weight.name)
-        return block is not None and weight in block.weights
-
     def _start(self, weights: list[Weight]) -> None:
+        names = {weight.name for weight in weights}  # which those of a layer that was replaced since had too
+        self._blocks = {weight: block for weight, block in self._blocks.items() if weight.name not in names}
         for members in self._units(weights):
             state = _started(self.kalman, members, self.covariance.joint)
-            self._blocks |= dict.fromkeys((weight.name for weight in members), Block(members, state))
+            self._blocks |= dict.fromkeys(members, Block(members, state))
 
     def _units(self, weights: list[Weight]) -> list[list[Weight]]:
         """The weights in the groups that they are tracked in, all checked to be trackable and to fit in memory."""
