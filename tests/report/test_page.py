@@ -13,7 +13,7 @@ from tradi.bench.toy import TOY
 from tradi.cli import main
 from tradi.report import paper
 from tradi.report.columns import Column
-from tradi.report.page import write_report
+from tradi.report.page import draw, write_report
 from tradi.report.tables import by_method, by_variant, overview, tables
 
 
@@ -117,6 +117,11 @@ def test_the_papers_figures_are_those_of_the_paper() -> None:
     assert paper.UCI["naval-propulsion-plant"]["nll"]["Deep Ensemble"] == -5.63
     assert paper.MNIST_OOD["TRADI"]["notMNIST/confidence/fpr95"] == pytest.approx(0.11)
     assert len(paper.UCI) == 9
+
+
+def test_figures_have_names_that_a_markdown_link_can_hold() -> None:
+    curves = {"two classes/confidence_histogram": {"edges": [0.0, 0.5, 1.0], "inside": [3, 5], "ood": [5, 3]}}
+    assert list(draw([replace(result("A"), curves=curves)])) == ["mnist-ood-adam-two-classes-confidence-histogram"]
 
 
 def test_markup_in_names_is_escaped() -> None:

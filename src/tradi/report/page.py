@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,7 +77,8 @@ def draw(results: Sequence[Result]) -> dict[str, Figure]:
         first = min((r.key.seed, r.key.split) for r in own)
         shown = {r.key.method: r.curves for r in own if (r.key.seed, r.key.split) == first}
         for curve in dict.fromkeys(name for curves in shown.values() for name in curves):
-            name = "-".join([benchmark, variant, *curve.split("/")]).replace("_", "-")
+            # Markdown ends a link at a blank.
+            name = re.sub("[_ ]", "-", "-".join([benchmark, variant, *curve.split("/")]))
             drawn[name] = _draw(curve.split("/")[-1], {m: c[curve] for m, c in shown.items() if curve in c})
     return drawn
 
