@@ -126,10 +126,10 @@ def by_method(
         if any(column.metric in line for column in columns)
     ]
     count = len({(result.key.seed, result.key.split) for result in results})
-    cores = max(result.made_by.get("threads", 1) for result in results)
+    cores = sorted({result.made_by.get("threads", 1) for result in results})
     note = (
         f"Mean ± standard deviation over {count} seeds or splits. "
-        f"Seconds are of training, on {'one core' if cores == 1 else f'{cores} cores'}."
+        f"Seconds are of training, on {' or '.join(map(str, cores))} {'core' if cores == [1] else 'cores'}."
     )
     goals = theirs.get("TRADI", {})
     ours = [_values(results, "TRADI", column) for column in columns]
