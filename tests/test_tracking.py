@@ -216,19 +216,6 @@ class Tied(nn.Module):
         return self.decode(self.encode(x).relu())
 
 
-def test_a_layer_that_is_replaced_starts_afresh() -> None:
-    model = network()
-    optimizer = sgd(model)
-    tracker = tradi.TRADI(model, optimizer)
-    train(model, optimizer, 5)
-    model[4] = nn.Linear(8, 3)
-    optimizer.add_param_group({"params": model[4].parameters()})
-    seen: list[Tensor] = []
-    train(model, optimizer, 5, lambda _: seen.append(model[4].weight.detach().clone()))
-    check_moments(tracker.posterior(), "4.weight", seen)
-    assert len(tracker._blocks) == 4  # and what was tracked of the old one takes no memory
-
-
 def test_an_optimizer_that_took_over_unseen_is_noticed() -> None:
     model = network()
     optimizer = sgd(model)
@@ -240,21 +227,6 @@ def test_an_optimizer_that_took_over_unseen_is_noticed() -> None:
     train(model, sgd(model), 20)
     with pytest.warns(UserWarning, match="changed many times since the last step that was seen"):
         tracker.posterior()
-
-
-def test_layers_that_are_gone_are_not_in_the_posterior() -> None:
-    model = network()
-    optimizer = sgd(model)
-    tracker = tradi.TRADI(model, optimizer)
-    train(model, optimizer, 3)
-    model[4] = nn.Linear(8, 5)
-    posterior = tracker.posterior()
-    assert list(posterior.mean) == ["0.weight", "0.bias"]
-    assert posterior.sample(2)(problem()[0][0]).shape == (2, 16, 5)
-    assert list(tracker.state_dict()["weights"]) == ["0.weight", "0.bias"]
-    model[4] = nn.Identity()  # and nothing in its place
-    assert list(tracker.posterior().mean) == ["0.weight", "0.bias"]
-    assert list(tracker.state_dict()["selected"]) == ["0.weight", "0.bias"]
 
 
 def test_what_a_forward_leaves_on_a_module_is_no_obstacle() -> None:

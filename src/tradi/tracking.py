@@ -163,14 +163,15 @@ class Tracker(ABC):
             )
 
     def _look_up_weights(self) -> None:
-        known = self._weights
-        self._weights = dict.fromkeys(known)  # what is no longer in the model is nothing to us
+        known, self._weights = self._weights, {}
         for weight in named_weights(self.model).values():
             selected = self._selected(weight) and not weight.is_empty
             if selected and weight.parameter.requires_grad and weight.parameter not in known:
                 check_trackable(weight)
-            # A weight that is known keeps its object, and with it what was tracked of it.
-            self._weights[weight.parameter] = (known.get(weight.parameter) or weight) if selected else None
+            same = known.get(weight.parameter)
+            if same is not None:  # it keeps its object, and with it what was tracked of it, under whatever name
+                same.name, same.modules = weight.name, weight.modules
+            self._weights[weight.parameter] = (same or weight) if selected else None
 
     @property
     def _selection(self) -> dict[str, Weight]:

@@ -20,9 +20,9 @@ Predicate = Callable[[str, nn.Module, nn.Parameter], bool]
 Select = str | type[nn.Module] | Predicate | Sequence[str | type[nn.Module] | Predicate]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Weight:
-    """One parameter of a model, under its first name if it is tied.
+    """One parameter of a model, under its first name if it is tied. Name and modules change where the model does.
 
     Args:
         name: as in `model.named_parameters()`.

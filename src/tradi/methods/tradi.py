@@ -155,7 +155,7 @@ class TRADI(Tracker):
 
     def observe(self, moved: Rates) -> None:
         if not moved.keys() <= self._blocks.keys():
-            self._start([weight for weight in moved if weight not in self._blocks])
+            self._start(moved)
         due: dict[Gains, list[Seen]] = {}
         for block in dict.fromkeys(map(self._blocks.__getitem__, moved)):
             now = block.state.advance(self._gains)
@@ -170,10 +170,10 @@ class TRADI(Tracker):
         own = self._selection
         return [b for b in dict.fromkeys(self._blocks.values()) if all(own.get(w.name) is w for w in b.weights)]
 
-    def _start(self, weights: list[Weight]) -> None:
-        names = {weight.name for weight in weights}  # which those of a layer that was replaced since had too
-        self._blocks = {weight: block for weight, block in self._blocks.items() if weight.name not in names}
-        for members in self._units(weights):
+    def _start(self, moved: Rates) -> None:
+        """Begin with what is not tracked yet, and let go of what is no longer in the model."""
+        self._blocks = {weight: block for block in self._current() for weight in block.weights}
+        for members in self._units([weight for weight in moved if weight not in self._blocks]):
             state = _started(self.kalman, members, self.covariance.joint)
             self._blocks |= dict.fromkeys(members, Block(members, state))
 
