@@ -127,6 +127,21 @@ def test_a_weight_that_joins_late_has_no_deviations_before() -> None:
     assert layer.deviations["4.weight"][3].any()
 
 
+@pytest.mark.parametrize("classes", [3, 4])
+def test_a_layer_that_is_replaced_is_collected_afresh(classes: int) -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    swag = SWAG(model, optimizer, every=1)
+    train(model, optimizer, 4)
+    model[4] = nn.Linear(8, classes)
+    optimizer.add_param_group({"params": model[4].parameters()})
+    seen: list[Tensor] = []
+    train(model, optimizer, 4, lambda _: seen.append(model[4].weight.detach().clone()))
+    torch.testing.assert_close(swag.posterior().mean["4.weight"], torch.stack(seen).mean(0))
+    assert swag.state_dict()["weights"]["4.weight"]["count"] == 4
+    assert swag.state_dict()["weights"]["0.weight"]["count"] == 8
+
+
 def test_half_precision_is_collected_in_float32() -> None:
     model = nn.Linear(4, 3).to(torch.bfloat16)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

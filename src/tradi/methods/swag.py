@@ -17,7 +17,7 @@ from tradi.layers import Layer, by_layer
 from tradi.posterior import Posterior
 from tradi.randomness import Stream
 from tradi.tracking import Rates, Tracker
-from tradi.weights import Select, copied, flat
+from tradi.weights import Select, Weight, copied, flat
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class SWAG(Tracker):
         if rank < 0 or rank == 1:
             raise ValueError(f"rank must be 0 (diagonal) or at least 2, got {rank}")
         self.every, self.start, self.rank = every, start, rank
-        self._collected: dict[str, Collected] = {}
+        self._collected: dict[Weight, Collected] = {}
         self._collected_at = 0
         super().__init__(model, optimizer, select)
 
@@ -115,19 +115,26 @@ class SWAG(Tracker):
     def collect(self) -> None:
         """Take the weights as they are now into account."""
         self._collected_at = self.rounds
-        for name, weight in self._selection.items():
+        self._look_up_weights()
+        for weight in self._selection.values():
             parameter = weight.parameter
-            if name not in self._collected and not parameter.requires_grad:
+            if weight not in self._collected and not parameter.requires_grad:
                 continue  # one that is frozen later is still collected, so that deviations belong together
             value = flat(parameter).view(parameter.shape).to(torch.promote_types(parameter.dtype, torch.float32))
-            if name not in self._collected:
-                self._collected[name] = Collected(torch.zeros_like(value), torch.zeros_like(value), [])
-            self._collected[name].add(value, self.rank)
+            if weight not in self._collected:
+                self._collected[weight] = Collected(torch.zeros_like(value), torch.zeros_like(value), [])
+            self._collected[weight].add(value, self.rank)
+
+    def _current(self) -> dict[str, Collected]:
+        """What was collected of the weights that are still in the model, by parameter name."""
+        self._look_up_weights()
+        return {name: self._collected[w] for name, w in self._selection.items() if w in self._collected}
 
     def posterior(self) -> Posterior:
         """A frozen snapshot of what was collected so far."""
         self._check_up_to_date()
-        collections = max((c.count for c in self._collected.values()), default=0)
+        collected = self._current()
+        collections = max((c.count for c in collected.values()), default=0)
         if collections < 2:
             raise RuntimeError(
                 f"{collections} collection(s) in {self.rounds} steps, and SWAG needs 2: train longer, or lower "
@@ -135,11 +142,11 @@ class SWAG(Tracker):
             )
         model = copied(self.model)
         final = {name: parameter.detach() for name, parameter in model.named_parameters()}
-        mean = {name: c.mean.clone() for name, c in self._collected.items()}
-        variance = {name: c.square / c.count for name, c in self._collected.items()}
+        mean = {name: c.mean.clone() for name, c in collected.items()}
+        variance = {name: c.square / c.count for name, c in collected.items()}
         if not self.rank:
             return Posterior(model, by_layer(final, mean, variance), Independent())
-        deviations = {name: _columns(c, min(self.rank, collections)) for name, c in self._collected.items()}
+        deviations = {name: _columns(c, min(self.rank, collections)) for name, c in collected.items()}
         return Posterior(model, by_layer(final, mean, variance, deviations=deviations), LowRank())
 
     def state_dict(self) -> dict[str, Any]:
@@ -153,7 +160,7 @@ class SWAG(Tracker):
                     "deviations": _columns(c, len(c.deviations)),
                     "count": c.count,
                 }
-                for name, c in self._collected.items()
+                for name, c in self._current().items()
             },
         }
 
@@ -167,7 +174,7 @@ class SWAG(Tracker):
         for name, saved in state["weights"].items():
             device = own[name].parameter.device
             mean, square, rows = (saved[part].to(device, copy=True) for part in ("mean", "square", "deviations"))
-            self._collected[name] = Collected(mean, square, list(rows), saved["count"])
+            self._collected[own[name]] = Collected(mean, square, list(rows), saved["count"])
 
 
 def _columns(collected: Collected, columns: int) -> Tensor:
