@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 import tradi
 from tests.test_tracking import check_moments, sgd
 from tests.training import network, problem, snapshot, train
+from tradi import tracking
 
 
 def test_a_layer_that_is_replaced_starts_afresh() -> None:
@@ -120,6 +122,19 @@ def test_a_joint_covariance_starts_afresh_where_one_of_its_weights_is_replaced()
     optimizer.add_param_group({"params": [model[4].weight]})
     train(model, optimizer, 3)
     assert list(tracker.posterior().mean) == ["0.weight", "0.bias", "4.weight", "4.bias"]
+
+
+def test_an_optimizer_of_two_models_costs_no_search_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, other = network(), network(1)
+    optimizer = torch.optim.SGD([*model.parameters(), *other.parameters()], 0.1)
+    tracker = tradi.TRADI(model, optimizer)
+    both = nn.Sequential(model, nn.Linear(3, 4), other)
+    train(both, optimizer, 1)
+    searches: list[nn.Module] = []
+    monkeypatch.setattr(tracking, "named_weights", searches.append)
+    train(both, optimizer, 3)
+    assert not searches
+    assert tracker.steps == 4
 
 
 def test_a_layer_that_was_away_is_tracked_again() -> None:

@@ -163,7 +163,8 @@ class Tracker(ABC):
             )
 
     def _look_up_weights(self) -> None:
-        known, self._weights = self._weights, {}
+        known = self._weights
+        self._weights = {p: None for p, weight in known.items() if weight is None}  # nothing to us, and no need to look
         for weight in named_weights(self.model).values():
             selected = self._selected(weight) and not weight.is_empty
             if selected and weight.parameter.requires_grad and weight.parameter not in known:
