@@ -142,6 +142,16 @@ def test_a_layer_that_is_replaced_is_collected_afresh(classes: int) -> None:
     assert swag.state_dict()["weights"]["0.weight"]["count"] == 8
 
 
+def test_a_layer_that_is_wrapped_is_collected_under_its_new_name() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    swag = SWAG(model, optimizer, every=1)
+    train(model, optimizer, 4)
+    before = swag.posterior().mean["4.weight"]
+    model[4] = nn.Sequential(model[4])
+    assert torch.equal(swag.posterior().mean["4.0.weight"], before)
+
+
 def test_half_precision_is_collected_in_float32() -> None:
     model = nn.Linear(4, 3).to(torch.bfloat16)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -115,7 +115,6 @@ class SWAG(Tracker):
     def collect(self) -> None:
         """Take the weights as they are now into account."""
         self._collected_at = self.rounds
-        self._look_up_weights()
         for weight in self._selection.values():
             parameter = weight.parameter
             if weight not in self._collected and not parameter.requires_grad:
