@@ -294,11 +294,11 @@ def overhead(network: Network, repetitions: int) -> dict[str, Any]:
     """Running a module with other weights: looked up once, as members are, and at every call, as torch does."""
     model = network.model.eval()
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    slots, x = Slots(model), network.x[:1]
+    member, x = Slots(model).holding(state), network.x[:1]
 
     @torch.no_grad()
     def held() -> None:
-        with slots.holding(state):
+        with member:
             model(x)
 
     times = alternately(
@@ -314,8 +314,8 @@ def batched(network: Network, repetitions: int) -> dict[str, Any]:
     """Members one after another over all at once in batched products, as an MLP's are run for a few samples."""
     posterior = tracked(network.model)
     ensemble, model = posterior.sample(MEMBERS), posterior.final()[0]
-    states = [ensemble._state(i) for i in range(MEMBERS)]
-    slots, stack = Slots(model), at_once.stacked(states)
+    slots, states = Slots(model), [ensemble._state(i) for i in range(MEMBERS)]
+    members, stack = [slots.holding(state) for state in states], at_once.stacked(states)
     found = {}
     for batch in (1, at_once.FEW, 32, 128):
         x = network.x[:batch]
@@ -323,8 +323,8 @@ def batched(network: Network, repetitions: int) -> dict[str, Any]:
         @torch.no_grad()
         def loop(x: Tensor = x) -> Tensor:
             outputs = []
-            for state in states:
-                with slots.holding(state):
+            for member in members:
+                with member:
                     outputs.append(model(x))
             return torch.stack(outputs)
 

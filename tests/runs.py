@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 import tradi
+from tradi.layers import Layer
 
 PRESETS = {"default": tradi.Kalman(), "paper": tradi.Kalman.paper(), "released": tradi.Kalman.released()}
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "lbfgs", "rmsprop")
@@ -93,6 +95,14 @@ def lead(
                 parameter.grad = torch.zeros_like(parameter)
         optimizer.step()
     return tracker
+
+
+def noise_of(covariance: tradi.Covariance, layer: Layer, seed: int = 0, member: int = 3) -> dict[str, Tensor]:
+    """A layer's noise by parameter name, put together from its pieces; NaN where there was none."""
+    rows = {name: torch.full_like(variance, math.nan).flatten() for name, variance in layer.variance.items()}
+    for name, part, noise in covariance.noise(layer, seed, member):
+        rows[name][part] = noise
+    return {name: row.view(layer.weights[name].shape) for name, row in rows.items()}
 
 
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import tradi
-from tests.runs import normal
+from tests.runs import noise_of, normal
 from tests.test_ensemble import tracked
 from tests.training import problem, same, snapshot
 from tradi import information as room
@@ -123,8 +123,8 @@ def test_noise_goes_where_data_says_nothing() -> None:
     known = {"layer.weight": torch.cat([torch.zeros(1, 500), torch.full((1, 500), 300.0)]).double()}
     (layer,) = by_layer(weights, weights, {"layer.weight": torch.full((2, 500), 0.04).double()}, information=known)
     for kind in (tradi.FourierFeatures, tradi.Independent):
-        plain = kind(shrinkage=1.0, prior_samples=None).noise(layer, 0, 0)["layer.weight"]
-        informed = kind(shrinkage=1.0, prior_samples=50.0).noise(layer, 0, 0)["layer.weight"]
+        plain = noise_of(kind(shrinkage=1.0, prior_samples=None), layer)["layer.weight"]
+        informed = noise_of(kind(shrinkage=1.0, prior_samples=50.0), layer)["layer.weight"]
         # (n + m) / (I + m) with n = 150, the average of the two.
         torch.testing.assert_close(informed[0], plain[0] * math.sqrt(200 / 50), rtol=1e-12, atol=0)
         torch.testing.assert_close(informed[1], plain[1] * math.sqrt(200 / 350), rtol=1e-12, atol=0)

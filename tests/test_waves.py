@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tradi
-from tests.runs import normal
+from tests.runs import noise_of, normal
 from tradi import covariance as covariance_module
 from tradi.layers import Layer
 from tradi.waves import ROUNDING, Table, Wave
@@ -77,13 +77,13 @@ def test_noise_of_a_large_layer_is_read_off_a_table_and_is_the_formulas(
     monkeypatch.setattr(Wave, "table", spy)
     covariance = tradi.FourierFeatures(shrinkage=shrinkage)
     layer = layer_of(70_001)
-    fast = covariance.noise(layer, 0, 3)
+    fast = noise_of(covariance, layer)
     assert len(built) == 1
-    exact = covariance.noise(layer_of(70_001, torch.float64), 0, 3)  # in float64 there is no table
+    exact = noise_of(covariance, layer_of(70_001, torch.float64))  # in float64 there is no table
     monkeypatch.setattr(covariance_module, "DENSE", math.inf)
-    direct = covariance.noise(layer, 0, 3)
-    covariance.noise(layer_of(100), 0, 3)
-    tradi.FourierFeatures.released().noise(layer, 0, 3)  # nor is there one function of a layer to tabulate
+    direct = noise_of(covariance, layer)
+    noise_of(covariance, layer_of(100))
+    noise_of(tradi.FourierFeatures.released(), layer)  # nor is there one function of a layer to tabulate
     assert len(built) == 1
     for name, variance in layer.variance.items():
         std = variance.clamp_min(layer.mean_variance).sqrt().max().item()

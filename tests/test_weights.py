@@ -46,14 +46,15 @@ def test_the_outputs_and_what_is_left_behind_are_those_of_functional_call(kind: 
     before = {**model.state_dict(keep_vars=True)}
     states = [other(model), other(model)]
     torch.manual_seed(1)
-    with Slots(model).holding(states[0]):
+    held = Slots(model).holding(states[0])
+    with held:
         found = model(x)
     after = model.state_dict(keep_vars=True)
     assert all(after[name] is tensor for name, tensor in before.items())
     torch.manual_seed(1)
     expected = functional_call(model, states[1], (x,))  # which does not put back what is shared
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
-    torch.testing.assert_close(*states, rtol=0, atol=0)
+    torch.testing.assert_close(held.state, states[1], rtol=0, atol=0)
 
 
 def test_tensors_are_put_back_whatever_happens() -> None:
@@ -80,10 +81,12 @@ def test_a_buffer_that_is_replaced_is_found_in_the_state() -> None:
         def forward(self) -> None:
             self.count = self.count + 1
 
-    model, state = Counting(), {"count": torch.tensor(5.0)}
+    model = Counting()
     slots = Slots(model)
-    for expected in (6, 7):
-        with slots.holding(state):
-            model()
-        assert state["count"] == expected
+    held, other = (slots.holding({"count": torch.tensor(value)}) for value in (5.0, 10.0))
+    for step in (1, 2):
+        for member, start in ((held, 5), (other, 10)):
+            with member:
+                model()
+            assert member.state["count"] == start + step
     assert model.count == 0

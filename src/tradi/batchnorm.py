@@ -44,15 +44,15 @@ def refreshed(
     """
     layers = running_layers(model)
     names = [(f"{name}.{part}", getattr(m, part)) for name, m in layers.items() for part in STATISTICS]
-    every = [state | {name: torch.zeros_like(value) for name, value in names} for state in states]
+    every = [slots.holding(state | {name: torch.zeros_like(value) for name, value in names}) for state in states]
     seen = [dict.fromkeys(layers.values(), 0) for _ in states]
     with _collecting(list(layers.values())) as weigh:
         for inputs, _ in data:
             args, kwargs = arguments(inputs)
-            for state, weigh.seen in zip(every, seen, strict=True):
-                with slots.holding(state):
+            for held, weigh.seen in zip(every, seen, strict=True):
+                with held:
                     model(*args, **kwargs)
-    return [{name: state[name] for name, _ in names} for state in every]
+    return [{name: state[name] for name, _ in names} for state in (held.state for held in every)]
 
 
 class _Weigh:
@@ -69,7 +69,7 @@ class _Weigh:
                 "BatchNorm cannot be refreshed on a batch of one sample: use drop_last=True or larger batches"
             )
         self.seen[layer] += samples  # a layer that is used twice in a pass sees twice as much
-        layer.momentum = samples / self.seen[layer]
+        vars(layer)["momentum"] = samples / self.seen[layer]  # as setting it does, without torch's search for its kind
 
 
 @contextmanager

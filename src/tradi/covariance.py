@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 import torch
@@ -15,6 +16,8 @@ from tradi.waves import Table, Wave
 
 DENSE = 2  # weights for every entry of a table, at the least: an entry takes longer to read than to make
 
+Piece = tuple[str, slice, Tensor]  # name of a parameter, which of its weights in a row, and their noise
+
 
 class Covariance(ABC):
     """How the noise of a layer's weights hangs together. Layers are independent of each other (paper, section 3.1)."""
@@ -23,8 +26,11 @@ class Covariance(ABC):
     prior_samples: float | None = None  # besides the information about a weight; None where noise makes no use of it
 
     @abstractmethod
-    def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
-        """Noise of mean 0 for every weight of the layer: a function of the layer, the seed and the member alone."""
+    def noise(self, layer: Layer, seed: int, member: int) -> Iterator[Piece]:
+        """Noise of mean 0 for every weight of the layer: a function of the layer, the seed and the member alone.
+
+        It comes in pieces, so that whoever asked can put one in its place while it is in the cache.
+        """
 
     def check(self, sizes: dict[str, int], itemsize: int) -> None:  # noqa: B027 (most have nothing to object)
         """Raise where layers of so many weights, tracked in numbers of `itemsize` bytes, are more than it can hold."""
@@ -81,16 +87,14 @@ class FourierFeatures(Covariance):
         """The released script's: a phase for every weight and feature."""
         return cls(length_scale=1.0, absolute=True, shrinkage=0.0, prior_samples=None, shared_phases=False)
 
-    def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
+    def noise(self, layer: Layer, seed: int, member: int) -> Iterator[Piece]:
         wave = self._wave(layer, seed, member)
         function: Wave | Table = wave
         if self.shared_phases and _worth_a_table(wave, layer):
             function = wave.table(*layer.extent, next(iter(layer.weights.values())).device)
-        noise = {}
         for name, weight in layer.weights.items():
             flat, variance = weight.reshape(-1), layer.variance[name].reshape(-1)
             own = Stream(seed, member, f"{name}/phi")
-            out = torch.empty_like(variance)
             size = CHUNK * torch.get_num_threads()
             for start in range(0, len(flat), size):
                 chunk = slice(start, start + size)
@@ -99,9 +103,7 @@ class FourierFeatures(Covariance):
                     drawn = own.uniform(start * self.features, (start + len(values)) * self.features)
                     function = replace(wave, phi=(2 * math.pi * drawn).view(-1, self.features).T)
                 std = _std(layer, name, chunk, self.shrinkage, self.prior_samples)
-                torch.mul(function(values), std, out=out[chunk])
-            noise[name] = out.view(weight.shape)
-        return noise
+                yield name, chunk, function(values).mul_(std)
 
     def _wave(self, layer: Layer, seed: int, member: int) -> Wave:
         N = self.features
@@ -127,12 +129,10 @@ class Independent(Covariance):
     def __post_init__(self) -> None:
         _check_spreading(self.shrinkage, self.prior_samples)
 
-    def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
-        noise = {}
+    def noise(self, layer: Layer, seed: int, member: int) -> Iterator[Piece]:
         for name, weight in layer.weights.items():
             std = _std(layer, name, slice(None), self.shrinkage, self.prior_samples)
-            noise[name] = (Stream(seed, member, name).normal(0, weight.numel()).to(std) * std).view(weight.shape)
-        return noise
+            yield name, slice(None), Stream(seed, member, name).normal(0, weight.numel()).to(std).mul_(std)
 
 
 @dataclass(frozen=True)
@@ -162,13 +162,11 @@ class FullCovariance(Covariance):
                 "leave layers out with select=, or raise max_bytes"
             )
 
-    def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
-        noise = {}
+    def noise(self, layer: Layer, seed: int, member: int) -> Iterator[Piece]:
         for names, root in layer.roots.items():
             m = Stream(seed, member, "+".join(names)).normal(0, len(root)).to(root)
-            pieces = (root @ m).split([layer.weights[name].numel() for name in names])
-            noise.update({name: p.view(layer.weights[name].shape) for name, p in zip(names, pieces, strict=True)})
-        return noise
+            for name, piece in zip(names, (root @ m).split([layer.weights[n].numel() for n in names]), strict=True):
+                yield name, slice(None), piece
 
 
 def _worth_a_table(wave: Wave, layer: Layer) -> bool:

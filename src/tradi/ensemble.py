@@ -16,7 +16,7 @@ from tradi import at_once
 from tradi.batches import SameOrder, arguments, batches, check_reiterable, combined
 from tradi.batchnorm import refreshed, running_layers
 from tradi.progress import track
-from tradi.weights import Slots
+from tradi.weights import Held, Slots
 
 KEEP_BYTES = 1 << 28  # members are kept once drawn where all of them fit in this; of larger ones only as many at a time
 
@@ -84,7 +84,7 @@ class Ensemble:
         self._warn_if_stale()
         if 1 < self._size <= self._fit // 2 and at_once.pays(self._model, args, kwargs):
             return self._together(args[0])
-        return combined(torch.stack, [self._run(self._state(i), args, kwargs) for i in range(self._size)])  # type: ignore[arg-type]
+        return combined(torch.stack, [self._run(self._held(i), args, kwargs) for i in range(self._size)])  # type: ignore[arg-type]
 
     def _together(self, x: Tensor) -> Tensor:
         with self._lock:
@@ -121,15 +121,15 @@ class Ensemble:
         self, members: Sequence[int], loader: Iterable[Any], order: SameOrder | None
     ) -> Iterator[tuple[int, int, Any, Any]]:
         self._warn_if_stale()
-        states = [(i, self._state(i)) for i in members]
+        held = [(i, self._held(i)) for i in members]
         number = 0
         for inputs, target in batches(loader, order.argument if order else "loader", self._device):
             if order:
                 order.check(number, (inputs, target))
             args, kwargs = arguments(inputs)
-            for i, state in states:
+            for i, member in held:
                 with torch.no_grad():
-                    output = self._run(state, args, kwargs)
+                    output = self._run(member, args, kwargs)
                 yield i, number, output, target
             number += 1
         if order:
@@ -170,9 +170,12 @@ class Ensemble:
             raise IndexError(f"member {i} of an ensemble of {self._size}")
         return i % self._size
 
-    def _run(self, state: State, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with self._lock, self._slots.holding(state):
+    def _run(self, member: Held, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with self._lock, member:
             return self._model(*args, **kwargs)
+
+    def _held(self, i: int) -> Held:
+        return self._slots.holding(self._state(i))
 
     def _state(self, i: int) -> State:
         # Detached weights stand in for those not drawn, so that no graph is built behind a user's back, and copies of

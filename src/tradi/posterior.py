@@ -86,13 +86,16 @@ class Posterior:
         """The weights of one member by parameter name."""
         weights: State = {}
         for layer in self._layers:
-            noise = self.covariance.noise(layer, seed, member)  # fresh memory, where the weights may stand too
-            weights |= self._placed(layer, noise, into=noise)
+            weights |= _as_weights(layer, self._onto(layer, layer.mean, self.scale, member, seed))
         return weights
 
     def at(self, noise: State) -> State:
         """The weights, by parameter name, that this noise leads to."""
-        return {k: v for layer in self._layers for k, v in self._placed(layer, noise, into={}).items()}
+        weights: State = {}
+        for layer in self._layers:
+            sums = {name: torch.add(mean, noise[name], alpha=self.scale) for name, mean in layer.mean.items()}
+            weights |= _as_weights(layer, sums)
+        return weights
 
     def final(self) -> Ensemble:
         """The network as training left it, as an ensemble of one: what everything is compared with."""
@@ -102,14 +105,17 @@ class Posterior:
         """The noise of one member by parameter name, before the scale."""
         noise: State = {}
         for layer in self._layers:
-            noise |= self.covariance.noise(layer, seed, member)
+            nothing = {name: mean.new_zeros(()).expand_as(mean) for name, mean in layer.mean.items()}
+            noise |= self._onto(layer, nothing, 1, member, seed)
         return noise
 
-    def _placed(self, layer: Layer, noise: State, into: State) -> State:
-        return {
-            name: torch.add(mean, noise[name], alpha=self.scale, out=into.get(name)).to(layer.weights[name].dtype)
-            for name, mean in layer.mean.items()
-        }
+    def _onto(self, layer: Layer, start: State, scale: float, member: int, seed: int) -> State:
+        """start + scale * noise in one pass: every piece of noise is put in its place as soon as it is drawn."""
+        rows = {name: value.reshape(-1) for name, value in start.items()}
+        sums = {name: row.new_empty(row.shape) for name, row in rows.items()}
+        for name, part, noise in self.covariance.noise(layer, seed, member):
+            torch.add(rows[name][part], noise, alpha=scale, out=sums[name][part])
+        return {name: sums[name].view(value.shape) for name, value in start.items()}
 
     def rescaled(self, scale: float, choice: ScaleChoice | None = None) -> Posterior:
         """The same posterior with another factor on its noise; 0 leaves the mean network alone."""
@@ -194,6 +200,11 @@ class Posterior:
         covariance = covariance_from_options(about["covariance"], about["options"])
         choice = None if about["choice"] is None else ScaleChoice.unpacked(about["choice"])
         return Posterior(model, layers, covariance, about["scale"], choice)
+
+
+def _as_weights(layer: Layer, values: State) -> State:
+    """In the weights' own dtype, which what was tracked need not have."""
+    return {name: values[name].to(weight.dtype) for name, weight in layer.weights.items()}
 
 
 def load_posterior(path: str | PathLike[str], model: nn.Module) -> Posterior:

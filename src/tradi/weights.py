@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _NormBase
 # Third-party layers (LlamaRMSNorm, EvoNorm2dS0) are named like torch's own.
 _NORMALISATION = re.compile("norm", re.IGNORECASE)
 
+Table = dict[str, Any]  # a module's parameters or buffers by their names in it
 Predicate = Callable[[str, nn.Module, nn.Parameter], bool]
 Select = str | type[nn.Module] | Predicate | Sequence[str | type[nn.Module] | Predicate]
 
@@ -113,26 +114,47 @@ class Slots:
 
     def __init__(self, module: nn.Module) -> None:
         first: dict[Tensor, str] = {}  # tied tensors go by their first name
-        self._slots = []
+        self._tables: list[tuple[Table, dict[str, str], Table]] = []
         for prefix, owner in module.named_modules():
             for table in (owner._parameters, owner._buffers):
-                for key, tensor in table.items():
-                    if tensor is not None:
-                        name = first.setdefault(tensor, f"{prefix}.{key}" if prefix else key)
-                        self._slots.append((table, key, name, tensor))
+                own = {key: tensor for key, tensor in table.items() if tensor is not None}
+                names = {key: first.setdefault(t, f"{prefix}.{key}" if prefix else key) for key, t in own.items()}
+                if own:
+                    self._tables.append((table, names, own))
 
-    @contextmanager
-    def holding(self, state: dict[str, Tensor]) -> Iterator[None]:
-        """Put tensors in by name, for a while; what the module makes of them meanwhile is in `state` afterwards."""
-        for table, key, name, tensor in self._slots:
-            table[key] = state.get(name, tensor)
-        try:
-            yield
-        finally:
-            for table, key, name, tensor in self._slots:
-                if name in state:
-                    state[name] = table[key]
-                table[key] = tensor
+    def holding(self, state: dict[str, Tensor]) -> Held:
+        """Puts tensors in by name, whenever and as long as it is entered."""
+        return Held(
+            [
+                (table, names, {key: state.get(name, own[key]) for key, name in names.items()}, own)
+                for table, names, own in self._tables
+            ]
+        )
+
+
+class Held:
+    """Tensors that take turns with a module's own: in their places inside a `with`, which may come again and again.
+
+    Args:
+        places: a module's table of tensors, the names of these in the model, what to put in, and what belongs there.
+    """
+
+    def __init__(self, places: list[tuple[Table, dict[str, str], Table, Table]]) -> None:
+        self._places = places
+
+    def __enter__(self) -> None:
+        for table, _, held, _ in self._places:
+            table.update(held)
+
+    def __exit__(self, *exception: object) -> None:
+        for table, _, held, own in self._places:
+            held.update(table)  # what the module made of them, for the next time
+            table.update(own)
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """All of them by their names in the model, as the module left them."""
+        return {name: held[key] for _, names, held, _ in self._places for key, name in names.items()}
 
 
 def named_weights(model: nn.Module) -> dict[str, Weight]:

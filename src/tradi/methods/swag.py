@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tradi.covariance import Covariance, Independent
+from tradi.covariance import Covariance, Independent, Piece
 from tradi.layers import Layer, by_layer
 from tradi.posterior import Posterior
 from tradi.randomness import Stream
@@ -30,15 +30,13 @@ class LowRank(Covariance):
     z_2 is one vector for the whole network, unlike the noise of the other covariances.
     """
 
-    def noise(self, layer: Layer, seed: int, member: int) -> dict[str, Tensor]:
-        noise = {}
+    def noise(self, layer: Layer, seed: int, member: int) -> Iterator[Piece]:
         for name, variance in layer.variance.items():
-            D = layer.deviations[name]
-            z1 = Stream(seed, member, name).normal(0, variance.numel()).view(variance.shape).to(variance)
+            D = layer.deviations[name].flatten(1)
+            z1 = Stream(seed, member, name).normal(0, variance.numel()).to(variance)
             z2 = Stream(seed, member, "deviations").normal(0, len(D)).to(D)
-            low_rank = torch.tensordot(z2, D, 1) / math.sqrt(2 * (len(D) - 1))
-            noise[name] = z1 * (variance / 2).sqrt() + low_rank
-        return noise
+            low_rank = (z2 @ D) / math.sqrt(2 * (len(D) - 1))
+            yield name, slice(None), z1 * (variance.reshape(-1) / 2).sqrt() + low_rank
 
 
 @dataclass(eq=False)
