@@ -51,7 +51,7 @@ def networks(quick: bool) -> dict[str, Network]:
             enet(12),
             torch.randn(few, 3, height, width),
             torch.randint(12, (few, height, width)),
-            batches=1 if quick else 8,
+            batches=1 if quick else 3,
             steps=4140,
         ),
         "transformer": Network(

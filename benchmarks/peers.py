@@ -11,18 +11,19 @@ from typing import Any
 
 import torch
 from networks import Network, size
-from timing import Times, alternately, ratio
+from timing import Times, ratio
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel
 from torch.utils._pytree import tree_leaves
+from tracking import tracking
 
 RANK = 20  # deviations that SWAG keeps, as published
 EPOCH = 430  # steps: SWAG and SWA collect once an epoch
 
 
-def peers(network: Network, tracking: dict[str, Any], state: float, repetitions: int) -> dict[str, Any]:
-    """Extra time of a whole run and extra bytes a weight, over training with Adam; TRADI's were measured before."""
+def peers(network: Network, state: float, repetitions: int) -> dict[str, Any]:
+    """Extra time of a whole run and extra bytes a weight, over training with Adam; TRADI holds `state` bytes of it."""
     model, weights = network.model, size(network.model)
     train = network.train_step(torch.optim.Adam(model.parameters(), 1e-4))
     train()
@@ -41,7 +42,7 @@ def peers(network: Network, tracking: dict[str, Any], state: float, repetitions:
         functions["swag"] = lambda: swag.update_wrapper(next(epochs))
     if ivon is not None:
         functions["ivon"] = ivon[0]
-    times = alternately(repetitions, **functions)
+    times = tracking(model, network.steps, repetitions, before=train, **functions)
     alone = times["train"]
     held = {"swa": nbytes([*average.module.parameters()]), "ensemble": 4 * 4 * weights}  # four more networks
 
@@ -49,7 +50,7 @@ def peers(network: Network, tracking: dict[str, Any], state: float, repetitions:
         return {"run_over_training": ratio(cost, alone), "bytes_per_weight": round(held_bytes / weights, 2)}
 
     found: dict[str, Any] = {
-        "TRADI": {"run_over_training": tracking, "bytes_per_weight": state},
+        "TRADI": extra(times["run"], state * weights),
         "swa_utils' average, every step": extra(times["swa"], held["swa"]),
         "swa_utils' average, every epoch": extra(1 / EPOCH * times["swa"], held["swa"]),
         "torch-uncertainty's SWAG, every epoch": None,
@@ -60,8 +61,8 @@ def peers(network: Network, tracking: dict[str, Any], state: float, repetitions:
         collected = nbytes(list(swag.swag_stats.values()))
         found["torch-uncertainty's SWAG, every epoch"] = extra(1 / EPOCH * times["swag"], collected)
     if ivon is not None:
-        state = [*ivon[1].state.values(), *(list(group.values()) for group in ivon[1].param_groups)]
-        own = nbytes([t for t in tree_leaves(state) if isinstance(t, Tensor) and not isinstance(t, nn.Parameter)])
+        its_state = [*ivon[1].state.values(), *(list(group.values()) for group in ivon[1].param_groups)]
+        own = nbytes([t for t in tree_leaves(its_state) if isinstance(t, Tensor) and not isinstance(t, nn.Parameter)])
         found["IVON"] = extra(times["ivon"] - alone, own - 8 * weights)  # it takes the place of Adam, which holds 8
     return found
 
