@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import warnings
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import tradi
 from tests.training import network, problem, same, snapshot, train
 from tradi import ensemble as ensemble_module
+from tradi.batches import SameOrder
 from tradi.methods import DeepEnsemble
 
 
@@ -90,6 +92,27 @@ def test_members_are_drawn_once_a_data_set_and_refreshed_together_as_far_as_they
     predicted = ensemble.predict(data)
     assert drawn == list(range(5)) * (1 if fit == 5 else 2)  # what fits is kept
     assert torch.equal(predicted, expected)
+
+
+@pytest.mark.parametrize("kind", [Counted, problem], ids=["loader", "list"])
+def test_members_take_turns_over_as_much_data_as_fits_which_is_read_once(
+    kind: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ensemble, data = tracked().sample(2).refresh(problem()), kind()
+    expected = ensemble.predict(problem())
+    x, y = problem()[0]
+    monkeypatch.setattr(ensemble_module, "KEEP_BYTES", 2 * (x.nbytes + y.nbytes))
+    found = list(ensemble.walk(data, SameOrder("validation")))
+    assert [(i, batch) for i, batch, _, _ in found] == [
+        *((0, 0), (0, 1), (1, 0), (1, 1)),
+        *((0, 2), (0, 3), (1, 2), (1, 3)),
+    ]
+    for member in range(2):
+        outputs = [(output, target) for i, _, output, target in found if i == member]
+        assert torch.equal(torch.cat([output for output, _ in outputs]), expected[member])
+        assert torch.equal(torch.cat([target for _, target in outputs]), torch.cat([y for _, y in problem()]))
+    if isinstance(data, Counted):
+        assert data.passes == 1
 
 
 def test_a_member_is_an_ordinary_module_that_agrees_with_the_ensemble() -> None:

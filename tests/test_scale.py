@@ -117,8 +117,10 @@ def test_noise_is_drawn_once_a_member_and_data_read_once_a_scale_where_it_fits(
     assert choice is not None
     assert expected is not None
     tried = len(choice.nll)
-    assert len(drawn) == (4 if fits else 2 * choice.passes)  # for the refresh and for the judgement
-    assert validation.passes == refresh.passes == (tried if fits else choice.passes)
+    # Of what does not fit: for the refresh, and for every batch that is judged.
+    assert len(drawn) == (4 if fits else (1 + len(problem())) * choice.passes)
+    assert validation.passes == tried
+    assert refresh.passes == (tried if fits else choice.passes)
     again = posterior.choose_scale(problem(), refresh=problem(), members=4).choice
     assert again is not None
     assert choice.nll == again.nll

@@ -53,6 +53,20 @@ def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)), {}
 
 
+def in_parts(data: Iterable[tuple[Any, Any]], most: int) -> Iterator[list[tuple[Any, Any]]]:
+    """Batches in lists of `most` bytes or a little more, to go through again without reading them again."""
+    part: list[tuple[Any, Any]] = []
+    held = 0
+    for batch in data:
+        part.append(batch)
+        held += sum(leaf.nbytes for leaf in tree_leaves(batch) if isinstance(leaf, Tensor))
+        if held >= most:
+            yield part
+            part, held = [], 0
+    if part:
+        yield part
+
+
 class SameOrder:
     """Watches that a loader gives every member the same samples in the same order: rows are put together by place."""
 
@@ -61,16 +75,23 @@ class SameOrder:
         self._first: list[list[Any]] = []
         self._complete = False
 
-    def check(self, number: int, batch: Any) -> None:
-        """Compare inputs and target of batch `number` with what the first member was given."""
+    def watch(self, data: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+        """The same (inputs, target) pairs, each compared with what came at its place the first time."""
+        number = 0
+        for batch in data:
+            self._check(number, batch)
+            yield batch
+            number += 1
+        self._end(number)
+
+    def _check(self, number: int, batch: Any) -> None:
         seen = [_fingerprint(leaf) for leaf in tree_leaves(batch)]
         if not self._complete:
             self._first.append(seen)
         elif number >= len(self._first) or not _same(self._first[number], seen):
             self._refuse()
 
-    def end(self, batches: int) -> None:
-        """Close a pass of so many batches."""
+    def _end(self, batches: int) -> None:
         if batches != len(self._first):
             self._refuse()
         self._complete = True

@@ -89,6 +89,9 @@ def _bench(options: argparse.Namespace) -> None:
             variants = (f"{v.name} (if asked for)" if v.optional else v.name for v in benchmark.variants)
             console.print(f"  variants: {', '.join(variants)}", highlight=False)
             console.print(f"  methods: {', '.join(benchmark.methods)}", highlight=False)
+            for variant in benchmark.variants:
+                if variant.methods is not None:
+                    console.print(f"  methods of {variant.name}: {', '.join(variant.methods)}", highlight=False)
         return
     if options.name not in BENCHMARKS:
         raise ValueError(f"unknown benchmark {options.name!r}: choose from {', '.join(BENCHMARKS)}")
@@ -118,6 +121,8 @@ def _report(options: argparse.Namespace) -> None:
     require("matplotlib", "bench")
     from tradi.report.page import write_report
 
+    if options.data is not None and not options.data.is_dir():
+        raise FileNotFoundError(f"{options.data} is not a folder of data")
     for path in write_report(options.results, options.out or options.results, options.data):
         print(path)
 

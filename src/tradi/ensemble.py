@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tradi import at_once
-from tradi.batches import SameOrder, arguments, batches, check_reiterable, combined
+from tradi.batches import SameOrder, arguments, batches, check_reiterable, combined, in_parts
 from tradi.batchnorm import refreshed, running_layers
 from tradi.progress import track
 from tradi.weights import Held, Slots
@@ -110,30 +110,34 @@ class Ensemble:
 
         Pass one `SameOrder` to the calls of all members to be sure that they see the same samples.
         """
-        return ((output, target) for _, _, output, target in self._walk([self._index(i)], loader, order))
+        return self._outputs(self._index(i), self._watched(loader, order))
 
     def walk(self, loader: Iterable[Any], order: SameOrder) -> Iterator[tuple[int, int, Any, Any]]:
-        """(member, batch, output, target), keeping no outputs and reading the data once for all members that fit."""
-        for members in self._groups(loader):
-            yield from self._walk(members, loader, None if _at_hand(loader) else order)
+        """(member, batch, output, target), keeping no outputs and reading the data once.
 
-    def _walk(
-        self, members: Sequence[int], loader: Iterable[Any], order: SameOrder | None
-    ) -> Iterator[tuple[int, int, Any, Any]]:
-        self._warn_if_stale()
-        held = [(i, self._held(i)) for i in members]
+        Members take turns over as many batches as fit in memory: of every batch the last member is seen before the
+        first of the next ones.
+        """
         number = 0
-        for inputs, target in batches(loader, order.argument if order else "loader", self._device):
-            if order:
-                order.check(number, (inputs, target))
+        for part in in_parts(self._watched(loader, None if _at_hand(loader) else order), KEEP_BYTES):
+            for i in range(self._size):
+                for place, (output, target) in enumerate(self._outputs(i, part)):
+                    yield i, number + place, output, target
+            number += len(part)
+
+    def _watched(self, loader: Iterable[Any], order: SameOrder | None) -> Iterable[tuple[Any, Any]]:
+        if order is None:
+            return batches(loader, "loader", self._device)
+        return order.watch(batches(loader, order.argument, self._device))
+
+    def _outputs(self, i: int, data: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+        self._warn_if_stale()
+        member = self._held(i)
+        for inputs, target in data:
             args, kwargs = arguments(inputs)
-            for i, member in held:
-                with torch.no_grad():
-                    output = self._run(member, args, kwargs)
-                yield i, number, output, target
-            number += 1
-        if order:
-            order.end(number)
+            with torch.no_grad():
+                output = self._run(member, args, kwargs)
+            yield output, target
 
     def refresh(self, loader: Iterable[Any], argument: str = "loader") -> Ensemble:
         """Recompute every member's BatchNorm statistics on the (training) data; returns the ensemble itself.

@@ -186,11 +186,14 @@ class _Judge:
             ensemble.refresh(self.refresh, "refresh")
         # log mean_j p_j(y) needs one sum over members for every target, not their outputs.
         totals: dict[int, Tensor] = {}
+        samples = []
         for i, batch, output, target in track(ensemble.walk(self.validation, self._order), f"judging scale {scale:g}"):
             value = per_value(self.log_prob, output, target)
             totals[batch] = torch.logaddexp(totals[batch], value) if i else value
-        samples = torch.cat([total.reshape(len(total), -1).nanmean(1) for total in totals.values()])
-        return math.log(size) - samples.double().cpu()
+            if i == size - 1:  # of many pixels no more is kept than of the batches that members take turns over
+                total = totals.pop(batch)
+                samples.append(total.reshape(len(total), -1).nanmean(1))
+        return math.log(size) - torch.cat(samples).double().cpu()
 
     def _drawn(self, member: int) -> State:
         """The noise of a member, which is the same at all scales and is drawn once where all of it fits in memory."""

@@ -55,18 +55,22 @@ def run(
     recipe: Recipe = RECIPE,
     methods: list[Method] = METHODS,
     problem: Data | None = None,
+    seed: int = 3,
 ) -> Run:
-    torch.manual_seed(3)
+    torch.manual_seed(seed)
     model = mlp(2, [8], 3, batchnorm=True, dropout=0.2)
     attach = {name: one for method in methods for name, one in method.attach().items()}
     return train(model, problem or load(Path(), 0, 0), recipe, attach, checkpoint)
 
 
 def killed(checkpoint: Path, recipe: Recipe, after: int) -> None:
-    data = load(Path(), 0, 0)
-    mortal = Mortal(data.train, data.validation, data.test, epochs=after)
     with pytest.raises(KilledError):
-        run(checkpoint, recipe, problem=mortal)
+        run(checkpoint, recipe, problem=mortal(after))
+
+
+def mortal(epochs: int) -> Mortal:
+    data = load(Path(), 0, 0)
+    return Mortal(data.train, data.validation, data.test, data.ood, epochs=epochs)
 
 
 def same(one: Run, other: Run) -> bool:
@@ -87,7 +91,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_end(
     recipe = replace(RECIPE, optimizer=optimizer, decay=decay, momentum=0.9)
     whole = run(None, recipe)
     killed(tmp_path / "runs" / "run.pt", recipe, after=4)
-    resumed = run(tmp_path / "runs" / "run.pt", recipe)
+    resumed = run(tmp_path / "runs" / "run.pt", recipe, problem=mortal(RECIPE.epochs - 4))
     assert same(whole, resumed)
     assert resumed.seconds > 0
     draws = [one.posteriors[repr(METHODS[1])].draw(0, 1) for one in (whole, resumed)]
@@ -96,11 +100,10 @@ def test_a_run_that_was_killed_goes_on_to_the_same_end(
 
 def test_a_finished_run_is_read_and_not_trained(tmp_path: Path) -> None:
     first = run(tmp_path / "run.pt")
-    data = load(Path(), 0, 0)
-    again = run(tmp_path / "run.pt", problem=Mortal(data.train, data.validation, data.test))
+    again = run(tmp_path / "run.pt", problem=mortal(0))
     assert same(first, again)
     assert (again.seconds, again.tracking) == (first.seconds, first.tracking)
-    fewer = run(tmp_path / "run.pt", methods=METHODS[:1], problem=Mortal(data.train, data.validation, data.test))
+    fewer = run(tmp_path / "run.pt", methods=METHODS[:1], problem=mortal(0))
     assert fewer.posteriors.keys() == {METHODS[0].tracker}  # type: ignore[attr-defined]
 
 
@@ -109,6 +112,17 @@ def test_a_run_of_other_settings_or_trackers_is_trained_anew(tmp_path: Path) -> 
     run(path, methods=METHODS[:1])
     assert same(run(path, replace(RECIPE, epochs=3), METHODS[:1]), run(None, replace(RECIPE, epochs=3), METHODS[:1]))
     assert same(run(path), run(None))
+
+
+def test_a_run_on_other_data_or_from_other_weights_is_trained_anew(tmp_path: Path) -> None:
+    path, data = tmp_path / "run.pt", load(Path(), 0, 0)
+    run(path)
+    x, y = data.train
+    other = replace(data, train=(x, y.roll(1)))
+    assert same(run(path, problem=other), run(None, problem=other))
+    assert not same(run(None, problem=other), run(None))
+    assert same(run(path, seed=1), run(None, seed=1))
+    assert not same(run(None, seed=1), run(None))
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from tradi.data.streethazards import LEGEND, listed, measure
 # Folder, part and town, and how many images.
 LAYOUT = {("train", "training", "t1-3"): 3, ("train", "validation", "t4"): 2, ("test", "test", "t5"): 2}
 LISTS = {"training": "train/train.odgt", "validation": "train/validation.odgt", "test": "test/test.odgt"}
+
+SMALL = pytest.mark.filterwarnings("ignore:.*results do not compare")
 
 
 def labels(folder: str, number: int) -> torch.Tensor:
@@ -38,6 +41,7 @@ def root(tmp_path: Path) -> Path:
     return write_streethazards(tmp_path)
 
 
+@SMALL
 def test_twelve_classes_are_learnt_and_anomalies_are_ood(root: Path) -> None:
     data = streethazards(root, size=(8, 6))
     assert [len(part) for part in (data.train, data.validation, data.test)] == [3, 2, 2]
@@ -49,6 +53,21 @@ def test_twelve_classes_are_learnt_and_anomalies_are_ood(root: Path) -> None:
         assert torch.equal(classes, torch.where((raw >= 2) & (raw <= 13), raw - 2, -1))
         assert torch.equal(ood, raw == 14)
     assert data.testing(2).frames is data.test
+
+
+def test_other_numbers_than_the_published_are_said(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.warns(UserWarning, match=r"3 images for train, .*StreetHazards has 5,125 for train, .*do not compare"):
+        streethazards(root, size=(8, 6))
+    monkeypatch.setattr(sys.modules[streethazards.__module__], "PUBLISHED", {"train": 3, "validation": 2, "test": 2})
+    streethazards(root, size=(8, 6))  # where any warning is an error
+
+
+@SMALL
+def test_what_is_trained_on_is_no_test(root: Path) -> None:
+    folder = root / "StreetHazards"
+    (folder / LISTS["validation"]).write_bytes((folder / LISTS["training"]).read_bytes())
+    with pytest.raises(ValueError, match=r"0\.png for train and again for validation"):
+        streethazards(root, size=(8, 6))
 
 
 def test_items_are_those_of_the_lists(root: Path) -> None:

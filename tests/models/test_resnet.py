@@ -117,6 +117,17 @@ def test_old_files_have_no_counters(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", WRITERS)
+def test_weights_in_half_precision_are_taken(name: str, tmp_path: Path) -> None:
+    state = imagenet()
+    halves = {key: tensor.half() if tensor.is_floating_point() else tensor for key, tensor in state.items()}
+    WRITERS[name](halves, tmp_path / name)
+    backbone = small()
+    load_backbone(tmp_path / name, backbone)
+    for key, tensor in backbone.state_dict().items():
+        assert torch.equal(tensor, halves[key].to(tensor.dtype)), key
+
+
+@pytest.mark.parametrize("name", WRITERS)
 def test_what_does_not_fit_is_named_and_nothing_is_changed(name: str, tmp_path: Path) -> None:
     state = imagenet()
     del state["layer1.0.conv1.weight"]
@@ -135,7 +146,7 @@ def test_what_does_not_fit_is_named_and_nothing_is_changed(name: str, tmp_path: 
 
 
 @pytest.mark.parametrize("name", WRITERS)
-@pytest.mark.parametrize("content", [b"", b"no weights at all"])
+@pytest.mark.parametrize("content", [b"", b"h", b"hello world", b"no weights at all"])
 def test_files_that_are_no_weights_are_named(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=f"{name} cannot be read as a file of weights"):

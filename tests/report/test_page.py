@@ -180,6 +180,7 @@ def test_wrong_names_and_empty_folders_are_one_line(tmp_path: Path, capsys: pyte
     assert "leave out --seeds" in fails(["bench", "toy", "--quick", "--seeds", "1"], capsys)
     assert "--jobs must be at least 1, got 0" in fails(["bench", "toy", "--jobs", "0"], capsys)
     assert "not a folder of results" in fails(["report", str(tmp_path / "nowhere")], capsys)
+    assert "nowhere is not a folder of data" in fails(["report", str(tmp_path), "--data", "nowhere"], capsys)
 
 
 def test_a_failure_is_printed_and_is_the_exit_code(

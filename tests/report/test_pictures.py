@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,10 @@ def test_what_is_kept_is_small_and_read_back(
     assert again is not None
     assert all(np.array_equal(again[name], values) for name, values in kept[0].items())
     assert again.keys() == {"index", "zoom", "names", "colours", "labels", "confidence"}, "no image of the data set"
+    path = write_pictures(key, tmp_path, kept[0])
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match=rf"{path.name} cannot be read .*delete it, and its result too"):
+        read_pictures(key, tmp_path)
 
 
 def test_a_report_of_segmentation_with_and_without_the_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,6 +84,12 @@ def test_a_report_of_segmentation_with_and_without_the_data(tmp_path: Path, caps
     main(["report", str(results), "--out", str(plain)])
     main(["report", str(results), "--out", str(full), "--data", str(tmp_path)])
     elsewhere = draw_pictures(read_results(results), results, tmp_path / "nowhere")
+    older = [replace(result, key=replace(result.key, variant="former")) for result in read_results(results)]
+    for result in older:
+        pictures = read_pictures(replace(result.key, variant="240x180"), results)
+        assert pictures is not None
+        write_pictures(result.key, results, pictures)
+    assert draw_pictures(older, results, tmp_path)["camvid-ood-former-image-0"].get_supxlabel() == ABSENT
     capsys.readouterr()
     name = "camvid-ood-240x180-image-0.png"
     assert elsewhere[name.removesuffix(".png")].get_supxlabel() == ABSENT

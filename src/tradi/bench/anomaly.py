@@ -23,7 +23,8 @@ from tradi.models.initialisation import he_initialised
 
 BACKBONES = ("ImageNet/resnet50.safetensors", "ImageNet/resnet50.pth")  # torchvision's or timm's, below the data root
 
-# As PSPNet is trained by the publishers of both data sets, whom the paper follows; the batch is ours.
+# Rate, decay, momentum and weight decay of those who published both data sets, whom the paper follows; batch and epochs
+# are ours.
 RECIPE = Recipe("sgd", 0.02, weight_decay=1e-4, momentum=0.9, epochs=20, batch=8, decay="polynomial")
 
 Size = tuple[int, int]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tradi.bench.identity import fingerprint, some
 from tradi.bench.scenes import Scenes
 
 Pair = tuple[Tensor, Tensor]
@@ -47,6 +48,14 @@ class Data:
     @property
     def inputs(self) -> int:
         return self.train[0].shape[1]
+
+    @property
+    def about(self) -> dict[str, int | str]:
+        """How many samples there are, and a fingerprint of them."""
+        parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        tensors = [tensor for part in parts.values() for tensor in part] + list(self.ood.values())
+        counts = {name: len(x) for name, (x, _) in parts.items()} | {name: len(x) for name, x in self.ood.items()}
+        return {**counts, "fingerprint": fingerprint(map(some, tensors))}
 
     @property
     def validation_batches(self) -> list[Pair]:

@@ -114,8 +114,11 @@ def read_pictures(key: Key, out: Path) -> Pictures | None:
     path = key.path(out).with_suffix(".npz")
     if not path.exists():
         return None
-    with np.load(path, allow_pickle=False) as file:
-        return dict(file)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
+    except Exception as error:  # whatever a decoder may say of a damaged file
+        raise ValueError(f"{path} cannot be read ({error}): delete it, and its result too to make both anew") from error
 
 
 def forget_peak_memory() -> None:

@@ -160,7 +160,12 @@ def run_case(case: Case, options: Options) -> list[Failure]:
         try:
             result: dict[str, Any] = {
                 "key": case.key(name),
-                "settings": {"method": repr(method), "recipe": repr(variant.recipe), "quick": options.quick},
+                "settings": {
+                    "method": repr(method),
+                    "recipe": repr(variant.recipe),
+                    "data": problem.about,
+                    "quick": options.quick,
+                },
                 "made_by": {"command": options.command, **made_by(), "threads": threads},
             }
             forget_peak_memory()

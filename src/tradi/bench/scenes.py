@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from tradi.bench.identity import fingerprint, some
 from tradi.data.decoding import Legend
 from tradi.data.segmentation import IGNORED, OOD, Batches, Frames, OODBatches, Segmentation, TrainingBatches
 
@@ -41,9 +42,21 @@ class Scenes:
     refreshed: int = 96
     backbone: Path | None = None
 
+    def __post_init__(self) -> None:
+        test = self.source.test
+        if not any((test.meaning[labels] == OOD).any() for labels in test.records["label"]):
+            raise ValueError("no test image shows anything out of distribution: are these the labels as published?")
+
     @property
     def classes(self) -> int:
         return self.source.classes
+
+    @property
+    def about(self) -> dict[str, int | str]:
+        """How many images there are, and a fingerprint of them and of what their labels mean."""
+        parts = {name: getattr(self.source, name) for name in ("train", "validation", "test")}
+        arrays = [array for frames in parts.values() for array in (some(frames.records), frames.meaning)]
+        return {**{name: len(frames) for name, frames in parts.items()}, "fingerprint": fingerprint(arrays)}
 
     @property
     def size(self) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from tradi.bench.identity import fingerprint
 from tradi.bench.problem import Problem
 from tradi.bench.recipe import Recipe
 from tradi.methods import SWAG, TRADI
@@ -56,6 +57,7 @@ def train(
         attach: trackers by name.
         checkpoint: file in which a run of epochs is kept after each of them, and from which it goes on if it is there.
     """
+    start = fingerprint(model.state_dict().values())  # which depends on a seed or a file of weights
     optimizer = recipe.build(model)
     loader = problem.training(recipe.batch)
     trackers = {name: one(model, optimizer, len(loader), recipe) for name, one in attach.items()}
@@ -69,7 +71,7 @@ def train(
         run.seconds = time.perf_counter() - started
     else:
         schedule = recipe.schedule(optimizer, len(loader))
-        kept = _Kept(checkpoint, f"{recipe!r}\n{model!r}", run, schedule)
+        kept = _Kept(checkpoint, f"{recipe!r}\n{model!r}\n{start}\n{problem.about}", run, schedule)
         done = kept.resume()
         for epoch in track(range(done, recipe.epochs), "training, epochs", recipe.epochs - done):
             run.epoch(loader, problem.loss, schedule)

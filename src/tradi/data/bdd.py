@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from os import PathLike
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tradi.data.cache import cached, fingerprint_of
-from tradi.data.decoding import Legend, Pairs, paired, segmentation, values_in
+from tradi.data.decoding import Legend, Pairs, counts, paired, segmentation, values_in, warn_of_other_counts
 from tradi.data.root import data_root, find
 from tradi.data.segmentation import Segmentation
 from tradi.progress import track
@@ -65,14 +64,9 @@ def bdd_anomaly(root: str | PathLike[str] | None = None, size: tuple[int, int] =
         pairs = labelled(folder / source)
         for pair, anomalous in zip(pairs, _anomalous(source, pairs).tolist(), strict=True):
             parts["test" if anomalous else part].append(pair)
-    found = {part: len(pairs) for part, pairs in parts.items()}
-    if not all(found.values()):
-        raise ValueError(f"{folder} gives {_counts(found)}: is it BDD100K, with labels 0 to 18?")
-    if found != PUBLISHED:
-        warnings.warn(
-            f"{folder} gives {_counts(found)}, where BDD Anomaly has {_counts(PUBLISHED)}: results do not compare",
-            stacklevel=2,
-        )
+    if not all(parts.values()):
+        raise ValueError(f"{folder} gives {counts(parts)}: is it BDD100K, with labels 0 to 18?")
+    warn_of_other_counts(folder, "BDD Anomaly", parts, PUBLISHED)
     return segmentation("BDD-Anomaly", parts, size, LEGEND, HELD_OUT)
 
 
@@ -98,7 +92,3 @@ def _anomalous(name: str, pairs: Pairs) -> Tensor:
         return {"anomalous": torch.tensor(shown)}
 
     return cached(f"BDD100K-{name}", fingerprint_of(labels), found)["anomalous"]
-
-
-def _counts(images: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} images for {part}" for part, count in images.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,17 +84,32 @@ def segmentation(
     if min(size) < 1:
         raise ValueError(f"size must be a width and a height of at least 1, got {size}")
     kept, meaning = legend.kept(held_out), legend.meaning(held_out)
+    _check_apart(name, parts)
     keys = {part: (f"{name}-{part}-{size[0]}x{size[1]}", _fingerprint(pairs)) for part, pairs in parts.items()}
     frames = {part: Frames(_records(*keys[part], parts[part], size, meaning), meaning) for part in parts}
-    counts = cached(*keys["train"], lambda: _counted(frames["train"].records))
+    counted = cached(*keys["train"], lambda: _counted(frames["train"].records))
     values = [legend.value(class_name) for class_name in kept]
     return Segmentation(
         **frames,
         names=tuple(kept),
         colours=torch.tensor([legend.classes[class_name] for class_name in kept], dtype=torch.uint8),
-        class_weights=median_frequency(counts["labels"][:, values], size[0] * size[1]),
-        standardise=_standardise(counts["pixels"]),
+        class_weights=median_frequency(counted["labels"][:, values], size[0] * size[1]),
+        standardise=_standardise(counted["pixels"]),
     )
+
+
+def counts(parts: Mapping[str, Pairs]) -> str:
+    """How many images there are for what."""
+    return ", ".join(f"{len(pairs):,} images for {part}" for part, pairs in parts.items())
+
+
+def warn_of_other_counts(where: Path, name: str, parts: Mapping[str, Pairs], published: Mapping[str, int]) -> None:
+    """Say so where a data set has not as many images as were published."""
+    if any(len(parts[part]) != count for part, count in published.items()):
+        expected = ", ".join(f"{count:,} for {part}" for part, count in published.items())
+        warnings.warn(
+            f"{where} gives {counts(parts)}, where {name} has {expected}: results do not compare", stacklevel=3
+        )
 
 
 def paired(images: Path, labels: Path, suffix: str = "") -> Pairs:
@@ -148,6 +164,16 @@ def median_frequency(counts: Tensor, pixels: int) -> Tensor:
     if not seen.any():
         raise ValueError("no training pixel is of any class that is trained on: hold fewer classes out")
     return torch.where(seen, frequency[seen].quantile(0.5) / frequency, 0).float()
+
+
+def _check_apart(name: str, parts: Mapping[str, Pairs]) -> None:
+    """Raise where an image is there twice: what was trained on is no test."""
+    where: dict[Path, str] = {}
+    for part, pairs in parts.items():
+        for image, _ in pairs:
+            if image in where:
+                raise ValueError(f"{name} has {image} for {where[image]} and again for {part}: fetch it again")
+            where[image] = part
 
 
 def _fingerprint(pairs: Pairs) -> str:

@@ -10,7 +10,7 @@ import json
 from os import PathLike
 from pathlib import Path
 
-from tradi.data.decoding import Legend, Pairs, segmentation
+from tradi.data.decoding import Legend, Pairs, segmentation, warn_of_other_counts
 from tradi.data.root import data_root, find
 from tradi.data.segmentation import Segmentation
 
@@ -20,6 +20,8 @@ LISTS = {
     "validation": "StreetHazards/train/validation.odgt",
     "test": "StreetHazards/test/test.odgt",
 }
+
+PUBLISHED = {"train": 5_125, "validation": 1_031, "test": 1_500}  # images, section 4.4
 
 LEGEND = Legend(
     {
@@ -45,12 +47,15 @@ LEGEND = Legend(
 def streethazards(root: str | PathLike[str] | None = None, size: tuple[int, int] = SIZE) -> Segmentation:
     """StreetHazards with its 12 classes, decoded once at a size and then cached; anomalies are OOD in testing.
 
+    A warning says so where the numbers of images are not the published ones.
+
     Args:
         root: folder of all data sets; see `data_root`.
         size: width and height of the images to work on.
     """
     lists = {part: find(data_root(root), (path,), "streethazards") for part, path in LISTS.items()}
     parts = {part: listed(path) for part, path in lists.items()}
+    warn_of_other_counts(lists["train"].parents[1], "StreetHazards", parts, PUBLISHED)
     return segmentation("StreetHazards", parts, size, LEGEND, held_out=("anomaly",))
 
 

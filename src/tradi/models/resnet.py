@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from pickle import UnpicklingError
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -83,10 +81,15 @@ def load_backbone(path: str | PathLike[str], backbone: ResNet) -> None:
     """Fill a backbone with ImageNet weights from a file: safetensors, or a `state_dict` that torch.save wrote.
 
     Names are those of torchvision and timm; the classifier, `fc.*`, is left out. A file need not have BatchNorm's
-    batch counters: old ones do not. Errors name what is missing, unexpected or of another shape.
+    batch counters: old ones do not. Weights may be in half precision. Errors name what is missing, unexpected or of
+    another shape.
     """
-    saved = {name: tensor for name, tensor in _read(path).items() if not name.startswith("fc.")}
     own = model_tensors(backbone)
+    saved = {
+        name: tensor.to(own[name].dtype) if name in own and tensor.is_floating_point() else tensor
+        for name, tensor in _read(path).items()
+        if not name.startswith("fc.")
+    }
     counters = {name: tensor for name, tensor in own.items() if name.endswith("num_batches_tracked")}
     check_same_architecture(counters | saved, own, str(path))
     backbone.load_state_dict(counters | saved)
@@ -97,7 +100,9 @@ def _read(path: str | PathLike[str]) -> dict[str, Tensor]:
         if Path(path).suffix == ".safetensors":
             return load_file(path)
         saved = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, UnpicklingError, RuntimeError, EOFError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # whatever a decoder may say of a damaged file
         raise ValueError(f"{path} cannot be read as a file of weights: {error}") from error
     if not isinstance(saved, dict) or not all(isinstance(value, Tensor) for value in saved.values()):
         raise ValueError(f"{path} is not a state_dict, tensors by name: save model.state_dict()")

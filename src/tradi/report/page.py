@@ -105,7 +105,10 @@ def draw_pictures(results: Sequence[Result], folder: Path, data: Path | None) ->
 def _scenes(result: Result, data: Path) -> Scenes | None:
     """The problem of a result, for its images; None where they are not to be had."""
     key = result.key
-    (variant,) = (v for v in BENCHMARKS[key.benchmark].variants if v.name == key.variant)
+    variants = {variant.name: variant for variant in BENCHMARKS[key.benchmark].variants}
+    if key.variant not in variants:  # of another version
+        return None
+    variant = variants[key.variant]
     try:
         problem = (variant.quick() if result.settings["quick"] else variant).load(data, key.split, key.seed)
     except FileNotFoundError:

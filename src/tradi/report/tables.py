@@ -129,7 +129,7 @@ def by_method(
     cores = sorted({result.made_by.get("threads", 1) for result in results})
     note = (
         f"Mean ± standard deviation over {count} seeds or splits. "
-        f"Seconds are of training, on {' or '.join(map(str, cores))} {'core' if cores == [1] else 'cores'}."
+        f"Seconds are of training. Evaluated on {' or '.join(map(str, cores))} {'core' if cores == [1] else 'cores'}."
     )
     goals = theirs.get("TRADI", {})
     ours = [_values(results, "TRADI", column) for column in columns]
