@@ -10,9 +10,17 @@ from safetensors.torch import save_file
 from torch import nn
 
 import tradi
+from tests.runs import noise_of
 from tests.test_ensemble import COVARIANCES, X, tracked
 from tests.training import network, problem, same
+from tradi.layers import by_layer
 from tradi.methods import MaximumProbability
+
+PINNED = {
+    tradi.FourierFeatures(): [-0.050278, 0.32105, -0.138321, 0.127707, -0.305321, 0.106591],
+    tradi.FourierFeatures.released(): [-0.106993, -0.476543, -0.012084, -0.17139, -0.189111, -0.020175],
+    tradi.Independent(): [0.303521, -0.114793, 0.379363, -0.419255, 0.380567, -0.277761],
+}
 
 
 @pytest.mark.parametrize("covariance", COVARIANCES)
@@ -114,10 +122,45 @@ def test_noise_may_be_used_again(covariance: tradi.Covariance) -> None:
         assert same(noise, before)
 
 
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_what_is_drawn_piece_by_piece_is_the_mean_and_the_noise(
+    dtype: torch.dtype, form: torch.memory_format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Conv2d(16, 8, 3).to(dtype).to(memory_format=form)  # type: ignore[call-overload]
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with tradi.TRADI(model, optimizer) as tracker:
+        for _ in range(3):
+            for parameter in model.parameters():
+                parameter.grad = torch.randn_like(parameter)
+            optimizer.step()
+        posterior = tracker.posterior().rescaled(2.0)
+    monkeypatch.setattr("tradi.covariance.CHUNK", 100)
+    for covariance in (tradi.FourierFeatures(shrinkage=0.0), tradi.FourierFeatures.released(), tradi.Independent()):
+        posterior = posterior.with_covariance(covariance)
+        noise, drawn = posterior.noise(1), posterior.draw(1)
+        assert same(posterior.at(noise), drawn)
+        for name, mean in posterior.mean.items():
+            expected = (mean.double() + 2 * noise[name].double()).to(dtype)
+            torch.testing.assert_close(drawn[name], expected)
+            assert mean.std() > noise[name].std() > 0
+
+
+def test_a_seed_means_the_same_members_in_every_version() -> None:
+    """Files hold a posterior and no members: these are drawn again wherever it is loaded."""
+    weights = {"layer.weight": torch.arange(-3.0, 3.0).view(2, 3)}
+    (layer,) = by_layer(weights, weights, {"layer.weight": torch.full((2, 3), 0.04)})
+    for covariance, expected in PINNED.items():
+        found = noise_of(covariance, layer, seed=7, member=2)["layer.weight"]
+        torch.testing.assert_close(found.flatten(), torch.tensor(expected), rtol=1e-4, atol=1e-5)
+
+
 def test_scale_multiplies_the_noise() -> None:
     posterior = tracked()
     noise = posterior.noise(0, seed=1)
     for scale in (0.0, 0.5, 3.0):
+        assert same(posterior.rescaled(scale).noise(0, seed=1), noise)
         member = dict(posterior.rescaled(scale).sample(1, seed=1)[0].named_parameters())
         for name, mean in posterior.mean.items():
             torch.testing.assert_close(member[name].detach(), mean + scale * noise[name])
