@@ -89,6 +89,9 @@ class FourierFeatures(Covariance):
 
     def noise(self, layer: Layer, seed: int, member: int) -> Iterator[Piece]:
         wave = self._wave(layer, seed, member)
+        alike = self.shrinkage == 1 and (self.prior_samples is None or not layer.information)
+        if alike:  # one deviation for all of the layer's weights is a factor of its function
+            wave = replace(wave, m=wave.m.double() * math.sqrt(layer.mean_variance))
         function: Wave | Table = wave
         if self.shared_phases and _worth_a_table(wave, layer):
             function = wave.table(*layer.extent, next(iter(layer.weights.values())).device)
@@ -102,8 +105,10 @@ class FourierFeatures(Covariance):
                 if not self.shared_phases:
                     drawn = own.uniform(start * self.features, (start + len(values)) * self.features)
                     function = replace(wave, phi=(2 * math.pi * drawn).view(-1, self.features).T)
-                std = _std(layer, name, chunk, self.shrinkage, self.prior_samples)
-                yield name, chunk, function(values).mul_(std)
+                noise = function(values)
+                if not alike:
+                    noise.mul_(_std(layer, name, chunk, self.shrinkage, self.prior_samples))
+                yield name, chunk, noise
 
     def _wave(self, layer: Layer, seed: int, member: int) -> Wave:
         N = self.features

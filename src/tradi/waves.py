@@ -83,7 +83,7 @@ class Table:
         offset = values * (1 / self.h)
         nearest = offset.round()
         offset.sub_(nearest)
-        entry = nearest.sub_(self.first).long()
+        entry = nearest.sub_(self.first).int()
         value, slope, curve = (t.index_select(0, entry) for t in (self.value, self.slope, self.curve))
         return value.addcmul_(slope.addcmul_(curve, offset), offset)
 
