@@ -14,7 +14,7 @@ from tradi.layers import CHUNK, Layer
 from tradi.randomness import Stream
 from tradi.waves import Table, Wave
 
-DENSE = 2  # weights for every entry of a table, at the least: an entry takes longer to read than to make
+DENSE = 5  # weights for every entry of a table, at the least: to make an entry takes five times what it saves
 
 Piece = tuple[str, slice, Tensor]  # name of a parameter, which of its weights in a row, and their noise
 
@@ -177,7 +177,7 @@ class FullCovariance(Covariance):
 def _worth_a_table(wave: Wave, layer: Layer) -> bool:
     """Whether there are so many weights, all tracked in float32, that filling in a table first is faster."""
     size = sum(w.numel() for w in layer.weights.values())
-    if size < CHUNK or any(variance.dtype != torch.float32 for variance in layer.variance.values()):
+    if any(variance.dtype != torch.float32 for variance in layer.variance.values()):
         return False
     low, high = layer.extent
     return size > DENSE * (high - low) / wave.spacing and wave.spacing >= torch.finfo(torch.float32).tiny

@@ -7,6 +7,7 @@ import operator
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -100,10 +101,13 @@ class Ensemble:
         """
         check_reiterable(loader, "loader")
         order = None if _at_hand(loader) else SameOrder("loader")
-        outputs: list[Any] = []
+        everything: Any = None  # made for all members as soon as the first has shown its form, and filled in place
         for i in track(range(self._size), "predicting", self._size):
-            outputs += (output for output, _ in self.outputs(i, loader, order))
-        return combined(lambda parts: _join(parts, self._size), outputs)
+            member = combined(_join, [output for output, _ in self.outputs(i, loader, order)])
+            if i == 0:
+                everything = combined(lambda only: only[0].new_empty((self._size, *only[0].shape)), [member])
+            combined(partial(_put, i), [everything, member])
+        return everything
 
     def outputs(self, i: int, loader: Iterable[Any], order: SameOrder | None = None) -> Iterator[tuple[Any, Any]]:
         """(output of member i, target) for every batch of the loader: evaluation that keeps nothing in memory.
@@ -211,9 +215,14 @@ def _at_hand(loader: Iterable[Any]) -> bool:
     return type(loader) in (list, tuple)
 
 
-def _join(outputs: Sequence[Tensor], members: int) -> Tensor:
-    """All batches of the first member, then those of the second and so on, as (members, samples, ...)."""
+def _join(outputs: Sequence[Tensor]) -> Tensor:
+    """All batches in one."""
     if outputs[0].ndim == 0:
         raise TypeError("predict joins outputs along their first axis, and this model's has none: use ensemble(x)")
-    joined = torch.cat(list(outputs))
-    return joined.unflatten(0, (members, len(joined) // members))
+    return torch.cat(list(outputs))
+
+
+def _put(i: int, pair: Sequence[Tensor]) -> Tensor:
+    """The second into row i of the first."""
+    rows, row = pair
+    return rows[i].copy_(row)

@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-CHUNK = 1 << 15  # weights that a thread works on at once: they stay in its core's cache meanwhile
+CHUNK = 1 << 16  # weights that a thread works on at once: they stay in its core's cache meanwhile
 
 
 @dataclass
