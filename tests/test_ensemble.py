@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import warnings
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -198,6 +199,21 @@ def test_dataclasses_and_dicts_of_ones_own_are_stacked_too(wrap: Any, read: Any)
     assert type(ensemble(X)) is type(wrap(X))
     assert read(ensemble(X)).shape == (3, 16, 3)
     assert read(ensemble.predict([X[:10], X[10:]])).shape == (3, 16, 3)
+
+
+def test_predict_holds_the_outputs_of_no_more_than_one_member_besides_its_result() -> None:
+    posterior = tracked(Wrapped(lambda out: out))
+    outputs: list[weakref.ref[Tensor]] = []
+    alive: list[int] = []
+
+    def wrap(out: Tensor) -> Tensor:
+        alive.append(sum(output() is not None for output in outputs))
+        outputs.append(weakref.ref(out))
+        return out
+
+    posterior.model.wrap = wrap  # type: ignore[assignment]
+    posterior.sample(3).predict([X[:5], X[5:10], X[10:]])
+    assert alive == [0, 1, 2] * 3
 
 
 def test_outputs_that_cannot_be_put_together_are_an_error() -> None:

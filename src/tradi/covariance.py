@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from tradi.layers import CHUNK, Layer
 from tradi.randomness import Stream
 from tradi.waves import Table, Wave
 
+LARGE = 1 << 13  # weights of a layer, at the least, that are worth a table: for fewer the formula is done sooner
 DENSE = 5  # weights for every entry of a table, at the least: to make an entry takes five times what it saves
 
 Piece = tuple[str, slice, Tensor]  # name of a parameter, which of its weights in a row, and their noise
@@ -91,7 +93,7 @@ class FourierFeatures(Covariance):
         wave = self._wave(layer, seed, member)
         alike = self.shrinkage == 1 and (self.prior_samples is None or not layer.information)
         if alike:  # one deviation for all of the layer's weights is a factor of its function
-            wave = replace(wave, m=wave.m.double() * math.sqrt(layer.mean_variance))
+            wave = replace(wave, m=wave.m.astype(np.float64) * math.sqrt(layer.mean_variance))
         function: Wave | Table = wave
         if self.shared_phases and _worth_a_table(wave, layer):
             function = wave.table(*layer.extent, next(iter(layer.weights.values())).device)
@@ -104,7 +106,7 @@ class FourierFeatures(Covariance):
                 values = flat[chunk].to(variance.dtype)
                 if not self.shared_phases:
                     drawn = own.uniform(start * self.features, (start + len(values)) * self.features)
-                    function = replace(wave, phi=(2 * math.pi * drawn).view(-1, self.features).T)
+                    function = replace(wave, phi=(2 * math.pi * drawn).view(-1, self.features).T.numpy())
                 noise = function(values)
                 if not alike:
                     noise.mul_(_std(layer, name, chunk, self.shrinkage, self.prior_samples))
@@ -113,9 +115,9 @@ class FourierFeatures(Covariance):
     def _wave(self, layer: Layer, seed: int, member: int) -> Wave:
         N = self.features
         ell = self.length_scale if self.absolute else self.length_scale * layer.unit
-        theta = Stream(seed, member, f"{layer.name}/theta").normal(0, N) / ell
-        m = Stream(seed, member, f"{layer.name}/m").normal(0, N) * math.sqrt(2 / N)
-        phi = 2 * math.pi * Stream(seed, member, f"{layer.name}/phi").uniform(0, N)
+        theta = Stream(seed, member, f"{layer.name}/theta").normal(0, N).numpy() / ell
+        m = Stream(seed, member, f"{layer.name}/m").normal(0, N).numpy() * math.sqrt(2 / N)
+        phi = 2 * math.pi * Stream(seed, member, f"{layer.name}/phi").uniform(0, N).numpy()
         return Wave(theta, phi, m)
 
 
@@ -177,7 +179,7 @@ class FullCovariance(Covariance):
 def _worth_a_table(wave: Wave, layer: Layer) -> bool:
     """Whether there are so many weights, all tracked in float32, that filling in a table first is faster."""
     size = sum(w.numel() for w in layer.weights.values())
-    if any(variance.dtype != torch.float32 for variance in layer.variance.values()):
+    if size < LARGE or any(variance.dtype != torch.float32 for variance in layer.variance.values()):
         return False
     low, high = layer.extent
     return size > DENSE * (high - low) / wave.spacing and wave.spacing >= torch.finfo(torch.float32).tiny

@@ -51,6 +51,8 @@ class Stream:
                 else generator.random(size, dtype=np.float32)
             )
             pieces.append(numbers[max(start - first, 0) :])
+        if len(pieces) == 1:
+            return torch.from_numpy(pieces[0])
         return torch.from_numpy(np.concatenate(pieces)) if pieces else torch.empty(0)
 
 

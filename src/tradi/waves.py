@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 ROUNDING = 2.0**-24  # half a unit in the last place of a float32
+Numbers = NDArray[np.floating[Any]]  # a few, in numpy, which takes a fraction of torch's time for an operation on them
 ROW = 64  # entries of a table that share a cosine and a sine of every feature
 
 
@@ -27,12 +29,12 @@ class Wave:
         m: amplitudes, (features,).
     """
 
-    theta: Tensor
-    phi: Tensor
-    m: Tensor
+    theta: Numbers
+    phi: Numbers
+    m: Numbers
 
     def __call__(self, values: Tensor) -> Tensor:
-        theta, phi, m = (x.to(values) for x in (self.theta, self.phi, self.m))
+        theta, phi, m = (torch.from_numpy(x).to(values) for x in (self.theta, self.phi, self.m))
         angles = torch.addcmul(phi if phi.ndim == 2 else phi[:, None], theta[:, None], values)
         return m @ angles.cos_()
 
@@ -55,7 +57,7 @@ class Wave:
         """A table to read off float32 values between `lowest` and `highest`."""
         h = self.spacing
         first, last = round(lowest / h), round(highest / h)
-        phi, m, turn = _double(self.phi), _double(self.m), _double(self.theta) * h
+        phi, m, turn = (x.astype(np.float64) for x in (self.phi, self.m, self.theta * h))
         # With e^i(a + b) = e^ia e^ib, a the angle at every ROW-th entry, a table is the real part of a small product.
         a = np.arange(first, last + 1, ROW)[:, None] * turn + phi
         b = np.arange(ROW) * turn[:, None]
@@ -86,8 +88,3 @@ class Table:
         entry = nearest.sub_(self.first).int()
         value, slope, curve = (t.index_select(0, entry) for t in (self.value, self.slope, self.curve))
         return value.addcmul_(slope.addcmul_(curve, offset), offset)
-
-
-def _double(x: Tensor) -> NDArray[np.float64]:
-    """A few numbers in numpy, which takes a fraction of torch's time for an operation on them."""
-    return x.numpy().astype(np.float64)
