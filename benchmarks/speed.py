@@ -337,7 +337,7 @@ def measure(quick: bool) -> dict[str, Any]:
     predicted = {}
     for name, network in all_networks.items():
         say(f"prediction, {name}")
-        predicted[name] = prediction(network, 2 if quick else 8)
+        predicted[name] = prediction(network, 2 if quick else network.rounds)
     for key in ("predict_20_over_20_forwards", "refresh_20_over_20_passes", "refresh_20_over_20_forwards"):
         found[key] = {name: rows[key] for name, rows in predicted.items() if key in rows}
     found["other_weights_over_own"] = overhead(all_networks["mnist-mlp"], repetitions)
