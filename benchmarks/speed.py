@@ -411,7 +411,8 @@ def table(found: dict[str, Any]) -> str:
         row(f"extra time of a run: {name}", value and value["run_over_training"])
     rest = ("state_bytes_per_weight", "members_a_second", "nanoseconds_per_weight", "attach_seconds_beyond_allocation")
     lines += [f"{key:58}{found[key]:9.4g}" for key in rest]
-    lines += [f"{key:58}{value:9.4g}" for key, value in found["growth"]["exponents_in_weights"].items()]
+    for of, exponents in (("weights", "exponents_in_weights"), ("members", "exponents_in_members")):
+        lines += [f"{f'exponent of {key} in {of}':58}{value:9.4g}" for key, value in found["growth"][exponents].items()]
     return "\n".join(lines)
 
 

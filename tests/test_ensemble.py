@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
 from torch.utils.data import DataLoader, TensorDataset
 
 import tradi
@@ -182,6 +183,7 @@ def test_tuples_and_dicts_keep_their_form(wrap: Any, read: Any) -> None:
 class Named:
     logits: Tensor
     loss: Tensor | None = None
+    extra: Tensor | None = dataclasses.field(init=False, default=None)
 
 
 class Output(OrderedDict[str, Tensor]):
@@ -199,6 +201,61 @@ def test_dataclasses_and_dicts_of_ones_own_are_stacked_too(wrap: Any, read: Any)
     assert type(ensemble(X)) is type(wrap(X))
     assert read(ensemble(X)).shape == (3, 16, 3)
     assert read(ensemble.predict([X[:10], X[10:]])).shape == (3, 16, 3)
+
+
+FORMS: dict[str, Callable[[Tensor], Any]] = {
+    "half": lambda out: out.half(),
+    "bfloat16": lambda out: out.bfloat16(),
+    "double": lambda out: out.double(),
+    "classes": lambda out: out.argmax(1),
+    "flags": lambda out: out > 0,
+    "several": lambda out: {"flags": out > 0, "classes": (out.argmax(1), out.half()), "none": None, "one": 1},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_predict_gives_the_values_and_types_that_calling_gives(form: str) -> None:
+    posterior = tracked(Wrapped(lambda out: out))
+    posterior.model.wrap = FORMS[form]  # type: ignore[assignment]
+    ensemble = posterior.sample(3)
+    whole, joined = (tree_flatten(outputs) for outputs in (ensemble(X), ensemble.predict([X[:10], X[10:]])))
+    assert whole[1] == joined[1]
+    for ours, theirs in zip(whole[0], joined[0], strict=True):
+        assert type(ours) is type(theirs)
+        if isinstance(ours, Tensor):
+            assert ours.dtype == theirs.dtype
+            torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("later", "message"),
+    [
+        (lambda out: out[:1], r"\(16, 3\), torch.float32 of member 0 and \(1, 3\)"),
+        (lambda out: out.double(), r"torch.float32 of member 0 and \(16, 3\), torch.float64 of member 1"),
+        (lambda out: None, "NoneType"),
+        (lambda out: {"a": out}, "dict"),
+    ],
+)
+def test_predict_refuses_members_whose_outputs_differ_in_form(later: Any, message: str) -> None:
+    posterior = tracked(Wrapped(lambda out: out))
+    calls = iter(range(9))
+    posterior.model.wrap = lambda out: later(out) if next(calls) else out  # type: ignore[assignment]
+    with pytest.raises(TypeError, match=rf"outputs differ in form.*{message}"):
+        posterior.sample(2).predict([X])
+
+
+def test_a_key_that_only_some_members_give_is_an_error() -> None:
+    posterior = tracked(Wrapped(lambda out: out))
+    calls = iter(range(9))
+    posterior.model.wrap = lambda out: {"a": out} | ({"b": out} if next(calls) else {})  # type: ignore[assignment]
+    with pytest.raises(TypeError, match="outputs differ in form: keys"):
+        posterior.sample(2)(X)
+
+
+def test_predict_gives_no_graph_even_where_the_model_makes_one() -> None:
+    posterior = tracked(Wrapped(lambda out: out))
+    posterior.model.wrap = torch.enable_grad()(lambda out: out * torch.ones((), requires_grad=True))  # type: ignore[assignment]
+    assert not posterior.sample(2).predict([X]).requires_grad
 
 
 def test_predict_holds_the_outputs_of_no_more_than_one_member_besides_its_result() -> None:
@@ -299,10 +356,13 @@ def test_a_forward_that_writes_to_buffers_leaves_nothing_for_the_next_member() -
     assert torch.equal(several(X), several(X))
 
 
-def test_members_drawn_in_inference_mode_serve_outside_of_it() -> None:
+@pytest.mark.parametrize("refresh", [False, True])
+def test_members_drawn_in_inference_mode_serve_outside_of_it(refresh: bool) -> None:
     ensemble = tracked().sample(2)
     with torch.inference_mode():
-        ensemble.refresh(problem())(X)
+        if refresh:
+            ensemble.refresh(problem())
+        ensemble(X)
         member = ensemble[0]
     x = X.clone().requires_grad_()
     ensemble(x).sum().backward()

@@ -23,6 +23,15 @@ PINNED = {
 }
 
 
+@pytest.mark.parametrize("covariance", COVARIANCES, ids=repr)
+def test_a_member_is_the_same_inside_autocast(covariance: tradi.Covariance) -> None:
+    posterior = tracked(covariance=covariance)
+    outside = posterior.draw(1), posterior.noise(1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = posterior.draw(1), posterior.noise(1)
+    assert all(same(ours, theirs) for ours, theirs in zip(inside, outside, strict=True))
+
+
 @pytest.mark.parametrize("covariance", COVARIANCES)
 def test_members_are_the_same_after_saving_and_loading(covariance: tradi.Covariance, tmp_path: Path) -> None:
     posterior = tracked(covariance=covariance).rescaled(0.7)

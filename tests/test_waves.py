@@ -80,6 +80,8 @@ def test_noise_of_a_large_layer_is_read_off_a_table_and_is_the_formulas(
     fast = noise_of(covariance, layer)
     assert len(built) == 1
     exact = noise_of(covariance, layer_of(70_001, torch.float64))  # in float64 there is no table
+    noise_of(tradi.FourierFeatures(length_scale=1e-5, absolute=True), layer)  # a table of it would be the larger part
+    assert len(built) == 1
     monkeypatch.setattr(covariance_module, "DENSE", math.inf)
     direct = noise_of(covariance, layer)
     noise_of(covariance, layer_of(100))

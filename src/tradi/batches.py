@@ -125,14 +125,19 @@ def _alike(a: Any, b: Any) -> bool:
 def combined(join: Callable[[Sequence[Tensor]], Tensor], outputs: Sequence[Any]) -> Any:
     """Outputs of one form, their tensors joined: tuples, dicts and dataclasses keep their form, equal constants too."""
     first = outputs[0]
-    if isinstance(first, Tensor):
+    if all(isinstance(output, Tensor) for output in outputs):
         return join(outputs)
     if any(type(other) is not type(first) for other in outputs):
         raise TypeError(f"outputs differ in form: {sorted({type(output).__name__ for output in outputs})}")
     if dataclasses.is_dataclass(first) and not isinstance(first, type):
-        names = [field.name for field in dataclasses.fields(first)]
-        return dataclasses.replace(first, **{n: combined(join, [getattr(o, n) for o in outputs]) for n in names})
+        whole = copy.copy(first)
+        for field in dataclasses.fields(first):  # `replace` would not take those that __init__ does not
+            joined = combined(join, [getattr(output, field.name) for output in outputs])
+            object.__setattr__(whole, field.name, joined)  # frozen or not
+        return whole
     if isinstance(first, MutableMapping):
+        if any(output.keys() != first.keys() for output in outputs):
+            raise TypeError(f"outputs differ in form: keys {sorted({str(sorted(map(str, o))) for o in outputs})}")
         together = copy.copy(first)  # whatever kind of dict it is
         together.update({key: combined(join, [output[key] for output in outputs]) for key in first})
         return together

@@ -80,7 +80,7 @@ class Ensemble:
         """Outputs of all members, stacked along a new first axis: (members, batch, ...).
 
         Tuples, dicts and dataclasses keep their form, with every tensor in them stacked. Gradients flow to the inputs
-        alone.
+        alone. The model must return new tensors: one that it fills again at every call is the last member's for all.
         """
         self._warn_if_stale()
         if 1 < self._size <= self._fit // 2 and at_once.pays(self._model, args, kwargs):
@@ -105,7 +105,7 @@ class Ensemble:
         for i in track(range(self._size), "predicting", self._size):
             member = combined(_join, [output for output, _ in self.outputs(i, loader, order)])
             if i == 0:
-                everything = combined(lambda only: only[0].new_empty((self._size, *only[0].shape)), [member])
+                everything = combined(partial(_room, self._size), [member])
             combined(partial(_put, i), [everything, member])
         return everything
 
@@ -222,7 +222,16 @@ def _join(outputs: Sequence[Tensor]) -> Tensor:
     return torch.cat(list(outputs))
 
 
+def _room(members: int, only: Sequence[Tensor]) -> Tensor:
+    """Room for so many of what one member gave."""
+    return only[0].new_empty((members, *only[0].shape))
+
+
+@torch.no_grad()
 def _put(i: int, pair: Sequence[Tensor]) -> Tensor:
     """The second into row i of the first."""
     rows, row = pair
+    if (row.shape, row.dtype) != (rows.shape[1:], rows.dtype):
+        one, other = (f"{tuple(tensor.shape)}, {tensor.dtype}" for tensor in (rows[0], row))
+        raise TypeError(f"outputs differ in form: {one} of member 0 and {other} of member {i}")
     return rows[i].copy_(row)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -85,8 +86,9 @@ class Posterior:
     def draw(self, member: int, seed: int = 0) -> State:
         """The weights of one member by parameter name."""
         weights: State = {}
-        for layer in self._layers:
-            weights |= _as_weights(layer, self._onto(layer, layer.mean, self.scale, member, seed))
+        with self._in_full_precision():
+            for layer in self._layers:
+                weights |= _as_weights(layer, self._onto(layer, layer.mean, self.scale, member, seed))
         return weights
 
     def at(self, noise: State) -> State:
@@ -104,10 +106,19 @@ class Posterior:
     def noise(self, member: int, seed: int = 0) -> State:
         """The noise of one member by parameter name, before the scale."""
         noise: State = {}
-        for layer in self._layers:
-            nothing = {name: mean.new_zeros(()).expand_as(mean) for name, mean in layer.mean.items()}
-            noise |= self._onto(layer, nothing, 1, member, seed)
+        with self._in_full_precision():
+            for layer in self._layers:
+                nothing = {name: mean.new_zeros(()).expand_as(mean) for name, mean in layer.mean.items()}
+                noise |= self._onto(layer, nothing, 1, member, seed)
         return noise
+
+    @contextmanager
+    def _in_full_precision(self) -> Iterator[None]:
+        """Whatever autocast a member is first asked for in: it would be another one."""
+        with ExitStack() as stack:
+            for kind in {mean.device.type for layer in self._layers for mean in layer.mean.values()}:
+                stack.enter_context(torch.autocast(kind, enabled=False))
+            yield
 
     def _onto(self, layer: Layer, start: State, scale: float, member: int, seed: int) -> State:
         """start + scale * noise in one pass: every piece of noise is put in its place as soon as it is drawn."""

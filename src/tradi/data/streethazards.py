@@ -73,7 +73,8 @@ def listed(path: Path) -> Pairs:
             raise ValueError(f"{path} gives {image} the labels {label}, of another image: delete it and fetch it again")
     missing = [file for pair in pairs for file in pair if not file.exists()]
     if missing:
-        raise FileNotFoundError(f"{missing[0]} is missing, as {len(missing):,} of the files that {path} lists")
+        count = f"{len(missing):,} of the files that {path} lists"
+        raise FileNotFoundError(f"{missing[0]} is missing, as {count}: unpack the archives again")
     return pairs
 
 
