@@ -42,7 +42,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
     growth.set_title("Time against the number of weights", loc="left")
     growth.set_xlabel("weights")
     growth.set_ylabel("seconds")
-    growth.legend()
+    growth.legend(loc="lower right")
     figure.savefig(path, dpi=110)
 
 

@@ -50,6 +50,17 @@ def test_panels_are_the_image_its_classes_and_what_each_method_made_of_it(
     figure.savefig(io.BytesIO(), format="png")
 
 
+@pytest.mark.parametrize("methods", [1, 2, 4, 7])
+def test_the_legend_fits_however_few_methods_there_are(
+    methods: int, kept: tuple[Pictures, tuple[np.ndarray, np.ndarray]]
+) -> None:
+    figure = panels({str(number): kept[0] for number in range(methods)}, 0, None)
+    figure.savefig(io.BytesIO(), format="png")
+    names = figure.legends[0].get_window_extent()
+    assert names.x0 >= 0
+    assert names.x1 <= figure.bbox.x1
+
+
 def test_without_the_image_a_note_says_so(kept: tuple[Pictures, tuple[np.ndarray, np.ndarray]]) -> None:
     figure = panels({"TRADI": kept[0]}, 0, None)
     assert figure.get_supxlabel() == ABSENT

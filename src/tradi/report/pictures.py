@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 2.6  # inches of a panel
+NAME = 1.25  # inches that the name of a class takes in the legend, at the most
 FRAME = "#FF2222"  # seen on every confidence and on every class
 ABSENT = "The image and its true classes are left out: `tradi report --data` shows them where the data is."
 
@@ -80,4 +81,5 @@ def _legend(figure: Figure, kept: Pictures) -> None:
         patches.Patch(color=(colour / 255).tolist(), label=str(name))
         for name, colour in zip(kept["names"], kept["colours"], strict=True)
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, fontsize="small")
+    columns = max(1, int(figure.get_figwidth() / NAME))
+    figure.legend(handles=handles, loc="outside upper center", ncols=columns, frameon=False, fontsize="small")

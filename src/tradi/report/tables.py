@@ -128,7 +128,7 @@ def by_method(
     count = len({(result.key.seed, result.key.split) for result in results})
     cores = sorted({result.made_by.get("threads", 1) for result in results})
     note = (
-        f"Mean ± standard deviation over {count} seeds or splits. "
+        f"{f'Mean ± standard deviation over {count} seeds or splits' if count > 1 else 'One run'}. "
         f"Seconds are of training. Evaluated on {' or '.join(map(str, cores))} {'core' if cores == [1] else 'cores'}."
     )
     goals = theirs.get("TRADI", {})
