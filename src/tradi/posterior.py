@@ -117,7 +117,8 @@ class Posterior:
         """Whatever autocast a member is first asked for in: it would be another one."""
         with ExitStack() as stack:
             for kind in {mean.device.type for layer in self._layers for mean in layer.mean.values()}:
-                stack.enter_context(torch.autocast(kind, enabled=False))
+                if torch.amp.is_autocast_available(kind):
+                    stack.enter_context(torch.autocast(kind, enabled=False))
             yield
 
     def _onto(self, layer: Layer, start: State, scale: float, member: int, seed: int) -> State:
