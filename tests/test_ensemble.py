@@ -190,17 +190,36 @@ class Output(OrderedDict[str, Tensor]):
     """A dict of somebody's own."""
 
 
+@dataclasses.dataclass
+class Both(OrderedDict[str, Tensor]):
+    """A dataclass that is a dict of its fields too, filled after its creation, as transformers' outputs are."""
+
+    logits: Tensor
+    twice: Tensor = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.twice = 2 * self.logits
+        self["logits"] = self.logits
+
+
 @pytest.mark.parametrize(
     ("wrap", "read"),
-    [(lambda out: Named(out), lambda o: o.logits), (lambda out: Output(logits=out), lambda o: o["logits"])],
+    [
+        (lambda out: Named(out), lambda o: o.logits),
+        (lambda out: Output(logits=out), lambda o: o["logits"]),
+        (lambda out: Both(out), lambda o: o["logits"]),
+        (lambda out: Both(out), lambda o: o.logits),
+        (lambda out: Both(out), lambda o: o.twice / 2),
+    ],
 )
 def test_dataclasses_and_dicts_of_ones_own_are_stacked_too(wrap: Any, read: Any) -> None:
     posterior = tracked(Wrapped(lambda out: out))
     posterior.model.wrap = wrap
     ensemble = posterior.sample(3)
     assert type(ensemble(X)) is type(wrap(X))
-    assert read(ensemble(X)).shape == (3, 16, 3)
-    assert read(ensemble.predict([X[:10], X[10:]])).shape == (3, 16, 3)
+    expected = torch.stack([member.net(X) for member in ensemble])  # type: ignore[operator]
+    torch.testing.assert_close(read(ensemble(X)), expected)
+    torch.testing.assert_close(read(ensemble.predict([X[:10], X[10:]])), expected)
 
 
 FORMS: dict[str, Callable[[Tensor], Any]] = {

@@ -130,10 +130,12 @@ def combined(join: Callable[[Sequence[Tensor]], Tensor], outputs: Sequence[Any])
     if any(type(other) is not type(first) for other in outputs):
         raise TypeError(f"outputs differ in form: {sorted({type(output).__name__ for output in outputs})}")
     if dataclasses.is_dataclass(first) and not isinstance(first, type):
-        whole = copy.copy(first)
-        for field in dataclasses.fields(first):  # `replace` would not take those that __init__ does not
-            joined = combined(join, [getattr(output, field.name) for output in outputs])
-            object.__setattr__(whole, field.name, joined)  # frozen or not
+        fields = dataclasses.fields(first)
+        joined = {f.name: combined(join, [getattr(output, f.name) for output in outputs]) for f in fields}
+        whole = dataclasses.replace(first, **{f.name: joined[f.name] for f in fields if f.init})
+        for field in fields:
+            if not field.init:
+                object.__setattr__(whole, field.name, joined[field.name])  # frozen or not
         return whole
     if isinstance(first, MutableMapping):
         if any(output.keys() != first.keys() for output in outputs):

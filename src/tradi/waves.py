@@ -57,7 +57,8 @@ class Wave:
         """A table to read off float32 values between `lowest` and `highest`."""
         h = self.spacing
         first, last = round(lowest / h), round(highest / h)
-        phi, m, turn = (x.astype(np.float64) for x in (self.phi, self.m, self.theta * h))
+        phi, m, theta = (x.astype(np.float64) for x in (self.phi, self.m, self.theta))
+        turn = theta * h
         # With e^i(a + b) = e^ia e^ib, a the angle at every ROW-th entry, a table is the real part of a small product.
         a = np.arange(first, last + 1, ROW)[:, None] * turn + phi
         b = np.arange(ROW) * turn[:, None]
