@@ -1,0 +1,49 @@
+"""Which memory and which kernel suit ENet on CamVid? Judged by NLL on validation images, at the scale chosen on them.
+
+python benchmarks/camvid_kernel.py --data DATA --runs results --seed 0
+
+The training is that of `tradi bench camvid-ood`, kept in the same place. Only pixels of classes that were learnt count:
+no test image, and no car, pedestrian or cyclist.
+"""
+
+from __future__ import annotations
+
+import argparse
+from itertools import product
+from pathlib import Path
+
+import torch
+
+from tradi.bench.camvid import CAMVID_OOD, METHODS, load, tracked
+from tradi.bench.runner import Case
+from tradi.bench.training import train
+
+MEMORIES, LENGTHS = (10.0, 30.0), (0.3, 1.0, 2.0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--runs", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    variant = CAMVID_OOD.variants[0]
+    scenes = load((240, 180), options.data, 0, options.seed)
+    methods = {(memory, length): tracked(memory, length) for memory, length in product(MEMORIES, LENGTHS)}
+    attach = {name: one for m in (*METHODS.values(), *methods.values()) for name, one in m.attach().items()}
+    torch.manual_seed(options.seed)
+    model = variant.model(scenes, None)
+    kept = Case(CAMVID_OOD.name, variant, METHODS, options.seed, 0).checkpoint(options.runs, None, 0)
+    run = train(model, scenes, variant.recipe, attach, kept)
+    for (memory, length), method in methods.items():
+        posterior = method.posterior(run).choose_scale(
+            scenes.validation_batches, refresh=scenes.refresh_batches, members=method.searched, seed=options.seed
+        )
+        print(
+            f"seed {options.seed}: last 1/{memory:g} of the run, kernel of {length:g} spreads: {posterior.choice}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
