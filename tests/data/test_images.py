@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
 from tests.data.samples import random_bytes
-from tradi.data.images import Standardise, standardised
+from tradi.data.images import Standardise, kept, standardised
 
 
 def test_every_part_is_standardised_by_training_pixels_over_the_given_dimensions() -> None:
@@ -24,3 +25,11 @@ def test_what_is_standardised_stays_as_it_is() -> None:
     before = images.clone()
     assert not torch.equal(Standardise(torch.tensor(1.0), torch.tensor(2.0))(images), before)
     assert torch.equal(images, before)
+
+
+def test_classes_are_held_out_by_their_names_and_a_text_is_no_list_of_them() -> None:
+    assert kept(("dog", "cat", "frog"), {"cat"}) == ["dog", "frog"]
+    with pytest.raises(ValueError, match="held_out names lorry: there are dog, cat"):
+        kept(("dog", "cat"), ["lorry", "cat"])
+    with pytest.raises(TypeError, match=r"such as \('dog',\), got the text 'dog'"):
+        kept(("dog", "cat"), "dog")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tradi.data.images import Images, Labelled, standardised
+from tradi.data.images import Images, Labelled, kept, standardised
 from tradi.data.root import data_root, find
 
 SIDE = 32
@@ -36,19 +36,16 @@ def cifar10(
             other classes are numbered from 0 in the order of `CLASSES`.
         ood: images of other things, (images, 3, 32, 32), to standardise likewise; `in_colour` makes them of grey ones.
     """
-    unknown = [name for name in held_out if name not in CLASSES]
-    if unknown:
-        raise ValueError(f"held_out names {', '.join(unknown)}: there are {', '.join(CLASSES)}")
-    kept = torch.tensor([number for number, name in enumerate(CLASSES) if name not in held_out])
+    learnt = torch.tensor([CLASSES.index(name) for name in kept(CLASSES, held_out)])
     batches = [read_batch(find(data_root(root), (path,), "cifar10")) for path in (*TRAIN, TEST)]
     test_images, test_labels = batches.pop()
-    images, labels = _only(kept, torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches]))
+    images, labels = _only(learnt, torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches]))
     end = round(len(images) * (1 - validation))
     if not 0 < end <= len(images):
         raise ValueError(f"validation must leave some of {len(images):,} training images, got {validation}")
-    parts = (images[:end], labels[:end]), (images[end:], labels[end:]), _only(kept, test_images, test_labels)
-    others = {"held-out classes": test_images[~torch.isin(test_labels, kept)]} if held_out else {}
-    return standardised(parts, others | dict(ood or {}), len(kept), over=(0, 2, 3))
+    parts = (images[:end], labels[:end]), (images[end:], labels[end:]), _only(learnt, test_images, test_labels)
+    others = {"held-out classes": test_images[~torch.isin(test_labels, learnt)]} if held_out else {}
+    return standardised(parts, others | dict(ood or {}), len(learnt), over=(0, 2, 3))
 
 
 def in_colour(images: Tensor) -> Tensor:
@@ -84,7 +81,7 @@ def _parse(content: bytes, path: Path) -> Labelled:
     return records[:, 1:].reshape(-1, 3, SIDE, SIDE), labels
 
 
-def _only(kept: Tensor, images: Tensor, labels: Tensor) -> Labelled:
+def _only(learnt: Tensor, images: Tensor, labels: Tensor) -> Labelled:
     """Images of these classes, numbered from 0."""
-    inside = torch.isin(labels, kept)
-    return images[inside], torch.searchsorted(kept, labels[inside])
+    inside = torch.isin(labels, learnt)
+    return images[inside], torch.searchsorted(learnt, labels[inside])

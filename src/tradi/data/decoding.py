@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tradi.data.cache import Tensors, cached, fingerprint_of, mapped
-from tradi.data.images import Standardise
+from tradi.data.images import Standardise, kept
 from tradi.data.segmentation import IGNORED, OOD, Frames, Segmentation
 from tradi.extras import require
 from tradi.progress import track
@@ -41,13 +41,6 @@ class Legend:
     first: int
     void: tuple[int, ...]
 
-    def kept(self, held_out: Collection[str]) -> list[str]:
-        """The classes that are not held out."""
-        unknown = [name for name in held_out if name not in self.classes]
-        if unknown:
-            raise ValueError(f"held_out names {', '.join(unknown)}: there are {', '.join(self.classes)}")
-        return [name for name in self.classes if name not in held_out]
-
     @property
     def palette(self) -> NDArray[np.uint8]:
         """The colour of each of the 256 values, (256, 3); black where there is no class."""
@@ -61,11 +54,11 @@ class Legend:
 
     def meaning(self, held_out: Collection[str]) -> NDArray[np.int8]:
         """Of each of the 256 values: a class counted from 0, IGNORED, OOD where held out, or UNKNOWN."""
-        kept = self.kept(held_out)
+        learnt = kept(self.classes, held_out)
         table = np.full(256, UNKNOWN, np.int8)
         table[list(self.void)] = IGNORED
         table[[self.value(name) for name in held_out]] = OOD
-        table[[self.value(name) for name in kept]] = np.arange(len(kept))
+        table[[self.value(name) for name in learnt]] = np.arange(len(learnt))
         return table
 
 
@@ -83,16 +76,16 @@ def segmentation(
     """
     if min(size) < 1:
         raise ValueError(f"size must be a width and a height of at least 1, got {size}")
-    kept, meaning = legend.kept(held_out), legend.meaning(held_out)
+    learnt, meaning = kept(legend.classes, held_out), legend.meaning(held_out)
     _check_apart(name, parts)
     keys = {part: (f"{name}-{part}-{size[0]}x{size[1]}", _fingerprint(pairs)) for part, pairs in parts.items()}
     frames = {part: Frames(_records(*keys[part], parts[part], size, meaning), meaning) for part in parts}
     counted = cached(*keys["train"], lambda: _counted(frames["train"].records))
-    values = [legend.value(class_name) for class_name in kept]
+    values = [legend.value(class_name) for class_name in learnt]
     return Segmentation(
         **frames,
-        names=tuple(kept),
-        colours=torch.tensor([legend.classes[class_name] for class_name in kept], dtype=torch.uint8),
+        names=tuple(learnt),
+        colours=torch.tensor([legend.classes[class_name] for class_name in learnt], dtype=torch.uint8),
         class_weights=median_frequency(counted["labels"][:, values], size[0] * size[1]),
         standardise=_standardise(counted["pixels"]),
     )

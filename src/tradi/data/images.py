@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -56,3 +56,13 @@ def standardised(parts: Sequence[Labelled], ood: Mapping[str, Tensor], classes: 
     same = Standardise(pixels.mean(over, keepdim=True), pixels.std(over, keepdim=True))
     train, validation, test = ((same(images), labels) for images, labels in parts)
     return Images(train, validation, test, {kind: same(images) for kind, images in ood.items()}, classes)
+
+
+def kept(classes: Collection[str], held_out: Collection[str]) -> list[str]:
+    """The classes that are not held out, in their order."""
+    if isinstance(held_out, str):
+        raise TypeError(f"held_out must be several names, such as ({held_out!r},), got the text {held_out!r}")
+    unknown = [name for name in held_out if name not in classes]
+    if unknown:
+        raise ValueError(f"held_out names {', '.join(unknown)}: there are {', '.join(classes)}")
+    return [name for name in classes if name not in held_out]
