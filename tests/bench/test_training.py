@@ -108,10 +108,19 @@ def test_a_finished_run_is_read_and_not_trained(tmp_path: Path) -> None:
 
 
 def test_a_run_of_other_settings_or_trackers_is_trained_anew(tmp_path: Path) -> None:
-    path = tmp_path / "run.pt"
+    path, shorter = tmp_path / "run.pt", replace(RECIPE, epochs=3)
     run(path, methods=METHODS[:1])
-    assert same(run(path, replace(RECIPE, epochs=3), METHODS[:1]), run(None, replace(RECIPE, epochs=3), METHODS[:1]))
-    assert same(run(path), run(None))
+    with pytest.warns(UserWarning, match=r"run\.pt was trained otherwise: it is trained anew in its place"):
+        assert same(run(path, shorter, METHODS[:1]), run(None, shorter, METHODS[:1]))
+    with pytest.warns(UserWarning, match="lacks trackers asked for now: it is trained anew"):
+        assert same(run(path, shorter), run(None, shorter))
+
+
+def test_trackers_that_a_resumed_run_leaves_behind_are_spoken_of(tmp_path: Path) -> None:
+    killed(tmp_path / "run.pt", RECIPE, after=4)
+    with pytest.warns(UserWarning, match="goes on without the trackers of methods that are not asked for now"):
+        fewer = run(tmp_path / "run.pt", methods=METHODS[:1], problem=mortal(RECIPE.epochs - 4))
+    assert same(fewer, run(None, methods=METHODS[:1]))
 
 
 def test_a_run_on_other_data_or_from_other_weights_is_trained_anew(tmp_path: Path) -> None:
@@ -119,9 +128,11 @@ def test_a_run_on_other_data_or_from_other_weights_is_trained_anew(tmp_path: Pat
     run(path)
     x, y = data.train
     other = replace(data, train=(x, y.roll(1)))
-    assert same(run(path, problem=other), run(None, problem=other))
+    with pytest.warns(UserWarning, match="was trained otherwise"):
+        assert same(run(path, problem=other), run(None, problem=other))
     assert not same(run(None, problem=other), run(None))
-    assert same(run(path, seed=1), run(None, seed=1))
+    with pytest.warns(UserWarning, match="was trained otherwise"):
+        assert same(run(path, seed=1), run(None, seed=1))
     assert not same(run(None, seed=1), run(None))
 
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -184,8 +186,10 @@ def test_missing_labels_and_empty_folders_are_named(root: Path) -> None:
 
 
 def test_what_is_asked_wrongly_is_named(root: Path) -> None:
-    with pytest.raises(ValueError, match=r"size must be a width and a height of at least 1, got \(0, 6\)"):
-        read(root, size=(0, 6))
+    wrong: Any
+    for wrong in ((0, 6), (8.5, 6), (8, 6, 3), 8):
+        with pytest.raises(ValueError, match=f"size must be a width and a height, .*got {re.escape(str(wrong))}"):
+            read(root, size=wrong)
     with pytest.raises(ValueError, match="held_out names e: there are a, b, c, d"):
         read(root, held_out=("e",))
     with pytest.raises(ValueError, match="no training pixel is of any class"):

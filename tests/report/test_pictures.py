@@ -95,12 +95,20 @@ def test_a_report_of_segmentation_with_and_without_the_data(tmp_path: Path, caps
     main(["report", str(results), "--out", str(plain)])
     main(["report", str(results), "--out", str(full), "--data", str(tmp_path)])
     elsewhere = draw_pictures(read_results(results), results, tmp_path / "nowhere")
-    older = [replace(result, key=replace(result.key, variant="former")) for result in read_results(results)]
+    keys = [replace(result.key, variant="former") for result in read_results(results)]
+    keys += [replace(result.key, benchmark="former") for result in read_results(results)]
+    older = [replace(result, key=key) for result, key in zip(2 * read_results(results), keys, strict=True)]
     for result in older:
-        pictures = read_pictures(replace(result.key, variant="240x180"), results)
+        pictures = read_pictures(replace(result.key, benchmark="camvid-ood", variant="240x180"), results)
         assert pictures is not None
         write_pictures(result.key, results, pictures)
-    assert draw_pictures(older, results, tmp_path)["camvid-ood-former-image-0"].get_supxlabel() == ABSENT
+    drawn = draw_pictures(older, results, tmp_path)
+    assert {"camvid-ood-former-image-0", "former-240x180-image-0"} <= drawn.keys()
+    assert {figure.get_supxlabel() for figure in drawn.values()} == {ABSENT}
+    write(tmp_path / "others", files({"train": 4, "val": 2, "test": 3}))
+    with pytest.warns(UserWarning, match="are not those that 240x180 was evaluated on: they are left out"):
+        others = draw_pictures(read_results(results), results, tmp_path / "others")
+    assert others["camvid-ood-240x180-image-0"].get_supxlabel() == ABSENT
     capsys.readouterr()
     name = "camvid-ood-240x180-image-0.png"
     assert elsewhere[name.removesuffix(".png")].get_supxlabel() == ABSENT

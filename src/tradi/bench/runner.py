@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 RUN = 1000  # what seeds of one method's runs differ by
 KILLED = "a process was killed that this or another case ran in, perhaps for want of memory: run again to go on"
-QUICK_SAMPLES, QUICK_IMAGES = 48, 16  # of a quick run; the latter where variants are heavy
 T = TypeVar("T")
 
 
@@ -149,11 +148,9 @@ def run_case(case: Case, options: Options) -> list[Failure]:
     if options.quick:
         variant, methods = variant.quick(), {name: method.quick() for name, method in methods.items()}
     try:
-        problem = variant.load(options.data, case.split, case.seed)
+        problem = case.variant.problem(options.data, case.split, case.seed, options.quick)
     except Exception as error:
         return [Failure(str(case), "all methods", f"{type(error).__name__}: {error}")]
-    if options.quick:
-        problem = problem.first(QUICK_IMAGES if case.variant.heavy else QUICK_SAMPLES)
     trained = _Trainings(case, variant, problem, options.out, list(methods.values()))
     failures = []
     for name, method in methods.items():

@@ -13,6 +13,8 @@ from tradi.bench.methods import Method
 from tradi.bench.problem import Problem
 from tradi.bench.recipe import Recipe
 
+QUICK_SAMPLES, QUICK_IMAGES = 48, 16  # of a quick run; the latter where variants are heavy
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -39,6 +41,12 @@ class Variant:
     heavy: bool = False
     methods: dict[str, Method] | None = None
     miniature: Variant | None = None
+
+    def problem(self, data: Path, split: int, seed: int, quick: bool) -> Problem:
+        """What is to be solved; in a quick run a small part of it."""
+        if not quick:
+            return self.load(data, split, seed)
+        return self.quick().load(data, split, seed).first(QUICK_IMAGES if self.heavy else QUICK_SAMPLES)
 
     def quick(self) -> Variant:
         """The same, as small as can be."""

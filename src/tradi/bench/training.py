@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +72,7 @@ def train(
         run.seconds = time.perf_counter() - started
     else:
         schedule = recipe.schedule(optimizer, len(loader))
-        kept = _Kept(checkpoint, f"{recipe!r}\n{model!r}\n{start}\n{problem.about}", run, schedule)
+        kept = _Kept(checkpoint, f"{recipe!r}\n{model!r}\n{start}\n{problem.about}", recipe.epochs, run, schedule)
         done = kept.resume()
         for epoch in track(range(done, recipe.epochs), "training, epochs", recipe.epochs - done):
             run.epoch(loader, problem.loss, schedule)
@@ -114,12 +115,14 @@ class _Kept:
     Args:
         path: of the file; None keeps nothing.
         settings: another run's file, of other settings or without a tracker that is asked for, is as good as none.
+        epochs: of the whole run.
         run: what is kept.
         schedule: of its learning rate.
     """
 
     path: Path | None
     settings: str
+    epochs: int
     run: _Training
     schedule: LRScheduler
 
@@ -168,8 +171,18 @@ class _Kept:
             saved: dict[str, Any] = torch.load(self.path, weights_only=True)
         except Exception as error:  # whatever a decoder may say of a damaged file
             raise ValueError(f"{self.path} cannot be gone on from ({error}): delete it to train anew") from error
-        fits = saved["settings"] == self.settings and self.run.trackers.keys() <= saved["trackers"].keys()
-        return saved if fits else None
+        wanted, kept = self.run.trackers.keys(), saved["trackers"].keys()
+        if saved["settings"] != self.settings or not wanted <= kept:
+            what = "was trained otherwise" if saved["settings"] != self.settings else "lacks trackers asked for now"
+            warnings.warn(f"{self.path} {what}: it is trained anew in its place", stacklevel=5)
+            return None
+        if wanted < kept and saved["epochs"] < self.epochs:
+            warnings.warn(
+                f"{self.path} goes on without the trackers of methods that are not asked for now: these would have to "
+                "train anew",
+                stacklevel=5,
+            )
+        return saved
 
 
 def _compiled(model: nn.Module) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,13 +106,20 @@ def draw_pictures(results: Sequence[Result], folder: Path, data: Path | None) ->
 def _scenes(result: Result, data: Path) -> Scenes | None:
     """The problem of a result, for its images; None where they are not to be had."""
     key = result.key
-    variants = {variant.name: variant for variant in BENCHMARKS[key.benchmark].variants}
-    if key.variant not in variants:  # of another version
+    variants = BENCHMARKS[key.benchmark].variants if key.benchmark in BENCHMARKS else ()
+    variant = next((variant for variant in variants if variant.name == key.variant), None)
+    if variant is None:  # of another version
         return None
-    variant = variants[key.variant]
     try:
-        problem = (variant.quick() if result.settings["quick"] else variant).load(data, key.split, key.seed)
+        problem = variant.problem(data, key.split, key.seed, result.settings["quick"])
     except FileNotFoundError:
+        return None
+    if problem.about != result.settings.get("data", problem.about):
+        warnings.warn(
+            f"the images of {key.benchmark} below {data} are not those that {key.variant} was evaluated on: they are "
+            "left out",
+            stacklevel=2,
+        )
         return None
     return problem if isinstance(problem, Scenes) else None
 
