@@ -3,8 +3,8 @@
 python benchmarks/camvid_kernel.py --data DATA --runs results --seed 0
 
 Run it before `tradi bench camvid-ood --out results`, which takes over the training that it keeps; the other way round
-it trains anew, since it needs more trackers. Only pixels of classes that were learnt count: no test image, and no car,
-pedestrian or cyclist.
+it trains anew in place of the one that is kept, since it needs more trackers. Only pixels of classes that were learnt
+count: no test image, and no car, pedestrian or cyclist.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from tradi.bench.camvid import CAMVID_OOD, METHODS, load, tracked
+from tradi.bench.camvid import CAMVID_OOD, METHODS, tracked
 from tradi.bench.methods import Tradi
 from tradi.bench.runner import Case
 from tradi.bench.training import train
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     variant = CAMVID_OOD.variants[0]
-    scenes = load((240, 180), options.data, 0, options.seed)
+    scenes = variant.load(options.data, 0, options.seed)
     methods = {"the default": METHODS["TRADI"]} | {
         f"last 1/{memory:g} of the run, kernel of {length:g} spreads": tracked(memory, length)
         for memory, length in product(MEMORIES, LENGTHS)

@@ -190,6 +190,9 @@ def test_what_is_asked_wrongly_is_named(root: Path) -> None:
     for wrong in ((0, 6), (8.5, 6), (8, 6, 3), 8):
         with pytest.raises(ValueError, match=f"size must be a width and a height, .*got {re.escape(str(wrong))}"):
             read(root, size=wrong)
+    sizes: list[Any] = [[8, 6], np.array([8, 6])]
+    assert read(root, size=sizes[0]).test.records["label"].shape[1:] == (6, 8)
+    assert read(root, size=tuple(sizes[1])).test.records["label"].shape[1:] == (6, 8)
     with pytest.raises(ValueError, match="held_out names e: there are a, b, c, d"):
         read(root, held_out=("e",))
     with pytest.raises(ValueError, match="no training pixel is of any class"):

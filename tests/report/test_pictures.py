@@ -109,6 +109,13 @@ def test_a_report_of_segmentation_with_and_without_the_data(tmp_path: Path, caps
     with pytest.warns(UserWarning, match="are not those that 240x180 was evaluated on: they are left out"):
         others = draw_pictures(read_results(results), results, tmp_path / "others")
     assert others["camvid-ood-240x180-image-0"].get_supxlabel() == ABSENT
+    first, second = read_results(results)
+    mixed = [first, replace(second, settings=second.settings | {"data": {}})]
+    with pytest.warns(UserWarning, match="are not those that 240x180 was evaluated on"):
+        draw_pictures(mixed, results, tmp_path)
+    (tmp_path / "others/CamVid/valannot/000.png").unlink()
+    with pytest.warns(UserWarning, match="are left out: .* has no partner"):
+        draw_pictures([first], results, tmp_path / "others")
     capsys.readouterr()
     name = "camvid-ood-240x180-image-0.png"
     assert elsewhere[name.removesuffix(".png")].get_supxlabel() == ABSENT

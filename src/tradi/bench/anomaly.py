@@ -45,14 +45,13 @@ def load_bdd(size: Size, root: Path, split: int, seed: int) -> Scenes:
 
 def with_backbone(load: Load, size: Size, root: Path, split: int, seed: int) -> Scenes:
     """The same, and the file of ImageNet weights that networks begin with."""
-    scenes = load(size, root, split, seed)
     found = [root / path for path in BACKBONES if (root / path).exists()]
     if not found:
         raise FileNotFoundError(
             f"{root / BACKBONES[0]} (or .pth) is missing: put a state_dict of ResNet-50 there, as torchvision and timm "
             "publish it, or train without it (--variants scratch)"
         )
-    return replace(scenes, backbone=found[0])
+    return replace(load(size, root, split, seed), backbone=found[0])
 
 
 def network(scenes: Scenes, dropout: float | None) -> nn.Module:

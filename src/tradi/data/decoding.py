@@ -74,7 +74,11 @@ def segmentation(
         legend: of the labels.
         held_out: classes to learn nothing of; their pixels are OOD in testing.
     """
-    if not (isinstance(size, Sequence) and len(size) == 2 and all(isinstance(side, int) and side > 0 for side in size)):
+    if not (
+        isinstance(size, Sequence)
+        and len(size) == 2
+        and all(isinstance(side, int | np.integer) and side > 0 for side in size)
+    ):
         raise ValueError(f"size must be a width and a height, two whole numbers of at least 1, got {size}")
     learnt, meaning = kept(legend.classes, held_out), legend.meaning(held_out)
     _check_apart(name, parts)
@@ -107,9 +111,7 @@ def warn_of_other_counts(where: Path, name: str, parts: Mapping[str, Pairs], pub
 
 def paired(images: Path, labels: Path, suffix: str = "") -> Pairs:
     """Every image of a folder with its label image in another, called the same but for `suffix` before `.png`."""
-    of_images = {
-        path.stem: path for path in sorted(images.glob("*")) if path.suffix.lower() in (".png", ".jpg", ".jpeg")
-    }
+    of_images = {path.stem: path for path in sorted(images.glob("*")) if path.suffix in (".png", ".jpg")}
     of_labels = {path.stem.removesuffix(suffix): path for path in labels.glob(f"*{suffix}.png")}
     if not of_images:
         raise FileNotFoundError(f"{images} holds no PNG or JPEG: fetch the data set again")

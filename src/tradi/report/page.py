@@ -95,7 +95,7 @@ def draw_pictures(results: Sequence[Result], folder: Path, data: Path | None) ->
     drawn = {}
     for (benchmark, variant), methods in kept.items():
         ordered = in_order([result for result, _ in methods.values()])
-        scenes = None if data is None else _scenes(ordered[0], data)
+        scenes = None if data is None else _scenes(ordered, data)
         by_method = {result.key.method: methods[result.key.method][1] for result in ordered}
         for place, index in enumerate(next(iter(by_method.values()))["index"].tolist()):
             beside = None if scenes is None else scenes.view(index)
@@ -103,18 +103,21 @@ def draw_pictures(results: Sequence[Result], folder: Path, data: Path | None) ->
     return drawn
 
 
-def _scenes(result: Result, data: Path) -> Scenes | None:
-    """The problem of a result, for its images; None where they are not to be had."""
-    key = result.key
+def _scenes(results: Sequence[Result], data: Path) -> Scenes | None:
+    """The problem that results are of, for its images; None where these, and no others, are not to be had."""
+    key = results[0].key
     variants = BENCHMARKS[key.benchmark].variants if key.benchmark in BENCHMARKS else ()
     variant = next((variant for variant in variants if variant.name == key.variant), None)
     if variant is None:  # of another version
         return None
     try:
-        problem = variant.problem(data, key.split, key.seed, result.settings["quick"])
+        problem = variant.problem(data, key.split, key.seed, results[0].settings["quick"])
     except FileNotFoundError:
         return None
-    if problem.about != result.settings.get("data", problem.about):
+    except ValueError as error:
+        warnings.warn(f"the images of {key.benchmark} below {data} are left out: {error}", stacklevel=2)
+        return None
+    if any(result.settings.get("data") != problem.about for result in results):
         warnings.warn(
             f"the images of {key.benchmark} below {data} are not those that {key.variant} was evaluated on: they are "
             "left out",
