@@ -24,7 +24,6 @@ MEMBERS = 10  # section 4.4
 # SGD of that rate hardly moves ENet (see docs/benchmarks.md). The batch is not given.
 RECIPE = Recipe("adam", 5e-4, weight_decay=2e-4, epochs=90, batch=8, compiled=True)
 
-
 METHODS: dict[str, Method] = {
     "Single network": Single(),
     "MC Dropout": Dropout(members=MEMBERS),
