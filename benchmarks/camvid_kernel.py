@@ -20,7 +20,7 @@ from tradi.bench.methods import Tradi
 from tradi.bench.runner import Case
 from tradi.bench.training import train
 
-MEMORIES, LENGTHS = (10.0, 30.0), (0.3, 1.0, 2.0)
+MEMORIES, LENGTHS = (1 / 10, 1 / 30), (0.3, 1.0, 2.0)
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
     variant = CAMVID_OOD.variants[0]
     scenes = variant.load(options.data, 0, options.seed)
     methods = {"the default": METHODS["TRADI"]} | {
-        f"last 1/{memory:g} of the run, kernel of {length:g} spreads": tracked(memory, length)
+        f"last {memory:.3g} of the run, kernel of {length:g} spreads": tracked(memory, length)
         for memory, length in product(MEMORIES, LENGTHS)
     }
     attach = {name: one for m in (*METHODS.values(), *methods.values()) for name, one in m.attach().items()}
@@ -45,7 +45,7 @@ def main() -> None:
         posterior = method.posterior(run).choose_scale(
             scenes.validation_batches, refresh=scenes.refresh_batches, members=method.searched, seed=options.seed
         )
-        print(f"seed {options.seed}, {name}: {posterior.choice}", flush=True)
+        print(f"seed {options.seed}, {name}: {posterior.scale_search}", flush=True)
 
 
 if __name__ == "__main__":

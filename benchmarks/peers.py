@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel
 from torch.utils._pytree import tree_leaves
+
 from tracking import tracking
 
 RANK = 20  # deviations that SWAG keeps, as published

@@ -28,11 +28,10 @@ from peers import nbytes, peers
 from timing import Times, Traffic, alternately, exponent, peak_bytes, ratio
 from torch import Tensor, nn
 from torch.func import functional_call
-from tracking import OBSERVED, looks, tracking
 
 import tradi
-from tradi import at_once
-from tradi.weights import Slots
+from tracking import OBSERVED, looks, tracking
+from tradi.ensemble.parameter_swap import ParameterSwap
 
 GOALS = {
     "track_step_over_train_step": {"mnist-mlp": 0.05, "enet": 0.03, "transformer": 0.03},
@@ -183,7 +182,7 @@ def prediction(network: Network, repetitions: int) -> dict[str, Any]:
         plain.eval()
 
     functions: dict[str, Callable[[], object]] = {
-        "predict": lambda: posterior.sample(MEMBERS).predict(data),
+        "predict": lambda: posterior.sample(MEMBERS).outputs(data),
         "forwards": forwards,
     }
     if layers:
@@ -207,10 +206,9 @@ def growth(sizes: list[int], members: list[int], width: int, repetitions: int) -
     for count in members:
         ensemble = posterior.sample(count)
 
-        def run(ensemble: Any = ensemble, count: int = count) -> None:
-            for i in range(count):
-                for _ in ensemble.outputs(i, [x]):
-                    pass
+        def run(ensemble: Any = ensemble) -> None:
+            for _ in ensemble.iterate([x]):
+                pass
 
         started = time.perf_counter()
         peak = peak_bytes(run)
@@ -256,7 +254,7 @@ def overhead(network: Network, repetitions: int) -> dict[str, Any]:
     """Running a module with other weights: looked up once, as members are, and at every call, as torch does."""
     model = network.model.eval()
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    member, x = Slots(model).holding(state), network.x[:1]
+    member, x = ParameterSwap(model).with_state(state), network.x[:1]
 
     @torch.no_grad()
     def held() -> None:
@@ -270,29 +268,6 @@ def overhead(network: Network, repetitions: int) -> dict[str, Any]:
         called=torch.no_grad()(lambda: functional_call(model, state, (x,))),
     )
     return {name: ratio(times[name], times["plain"]) for name in ("held", "called")}
-
-
-def batched(network: Network, repetitions: int) -> dict[str, Any]:
-    """Members one after another over all at once in batched products, as an MLP's are run for a few samples."""
-    posterior = tracked(network.model)
-    ensemble, model = posterior.sample(MEMBERS), posterior.final()[0]
-    slots, states = Slots(model), [ensemble._state(i) for i in range(MEMBERS)]
-    members, stack = [slots.holding(state) for state in states], at_once.stacked(states)
-    found = {}
-    for batch in (1, at_once.FEW, 32, 128):
-        x = network.x[:batch]
-
-        @torch.no_grad()
-        def loop(x: Tensor = x) -> Tensor:
-            outputs = []
-            for member in members:
-                with member:
-                    outputs.append(model(x))
-            return torch.stack(outputs)
-
-        times = alternately(repetitions, loop=loop, together=torch.no_grad()(lambda x=x: at_once.run(model, stack, x)))
-        found[f"batch of {batch}"] = ratio(times["loop"], times["together"])
-    return found
 
 
 def compiled(weights: int, repetitions: int) -> dict[str, Any]:
@@ -341,7 +316,6 @@ def measure(quick: bool) -> dict[str, Any]:
     for key in ("predict_20_over_20_forwards", "refresh_20_over_20_passes", "refresh_20_over_20_forwards"):
         found[key] = {name: rows[key] for name, rows in predicted.items() if key in rows}
     found["other_weights_over_own"] = overhead(all_networks["mnist-mlp"], repetitions)
-    found["loop_over_batched"] = batched(all_networks["mnist-mlp"], repetitions)
     say("a compiled look")
     found["look_over_compiled_look"] = {"missing": "--quick"} if quick else compiled(11_000_000, repetitions)
     say("growth")
@@ -403,8 +377,6 @@ def table(found: dict[str, Any]) -> str:
     for key in ("predict_20_over_20_forwards", "refresh_20_over_20_passes", "refresh_20_over_20_forwards"):
         for name, value in found[key].items():
             row(f"{key}, {name}", value, GOALS.get(key))  # type: ignore[arg-type]
-    for name, value in found["loop_over_batched"].items():
-        row(f"members in a loop over batched products, {name}", value)
     if "ratio" in found["look_over_compiled_look"]:
         row("an eager look over a compiled one", found["look_over_compiled_look"])
     for name, value in found["peers"].items():

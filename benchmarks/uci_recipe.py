@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from tradi.bench.uci import SETTINGS
 from tradi.data.uci import NAMES, uci
-from tradi.regression import FLOOR
+from tradi.models.regression import FLOOR
 
 Weights = list[Tensor]  # of the hidden layer, of the mean's head and of the variance's: weight and bias each
 MEAN_GAIN = 10  # g of TRADI's default memory
@@ -77,7 +77,7 @@ def rows(name: str, splits: int, members: int, root: Path) -> Rows:
 
 
 def initial(networks: int, inputs: int, hidden: int) -> Weights:
-    """As `tradi.models.mlp` and `tradi.regression.MeanVariance` begin; the variance's head starts at 0."""
+    """As `tradi.models.mlp` and `tradi.models.regression.GaussianHead` begin; the variance's head starts at 0."""
     bound = hidden**-0.5
     weights = [
         torch.randn(networks, inputs, hidden) * math.sqrt(2 / inputs),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +12,10 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 import tradi
-from tradi.layers import Layer
+from tradi.posterior.layers import Layer
 
 PRESETS = {"default": tradi.Kalman(), "paper": tradi.Kalman.paper(), "released": tradi.Kalman.released()}
+SELECTED: dict[str, Any] = {"default": {}, "paper": {"select": "*"}, "released": {}}  # which weights a preset tracks
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "lbfgs", "rmsprop")
 # Inputs of one unit; a normalisation layer scales single values.
 FAN_IN = {"0.weight": 3, "0.bias": 3, "1.weight": 1, "1.bias": 1, "3.weight": 4, "3.bias": 4}

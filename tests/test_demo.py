@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tradi
-from tradi.cli import main
+from tradi.cli.main import main
 
 FIGURES = {"digits-confidence.png", "digits-accuracy-confidence.png", "toy-band.png"}
 

@@ -23,7 +23,7 @@ tracker = tradi.TRADI(model, optimizer)
 model(torch.randn(4, 2)).sum().backward()
 optimizer.step()
 ensemble = tracker.posterior().sample(3).refresh([torch.randn(4, 2)])
-print(tuple(tradi.Categorical(logits=ensemble(torch.randn(5, 2))).probs.shape))
+print(tuple(tradi.ClassPrediction(logits=ensemble(torch.randn(5, 2))).probs.shape))
 """
     assert run(hidden + use).strip() == "(5, 2)"
 

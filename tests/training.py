@@ -10,6 +10,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
+import tradi
+from tradi.likelihoods import Likelihood
+
+
+class Custom(Likelihood):
+    """A likelihood made of a function of (output, target)."""
+
+    def __init__(self, log_prob: Callable[[Any, Tensor], Tensor]) -> None:
+        self._log_prob = log_prob
+
+    def output(self, output: Any) -> Any:
+        return output
+
+    def log_prob(self, output: Any, target: Any) -> Tensor:
+        return self._log_prob(output, target)
+
+    def predict(self, outputs: Any) -> tradi.ClassPrediction:
+        return tradi.ClassPrediction(outputs)
+
+
 Batches = list[tuple[Tensor, Tensor]]
 
 

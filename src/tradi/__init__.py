@@ -1,21 +1,28 @@
 """One ordinary training run that gives a neural network trustworthy uncertainty."""
 
-from tradi.covariance import Covariance, FourierFeatures, FullCovariance, Independent
-from tradi.ensemble import Ensemble
-from tradi.equations import AlgorithmOne, ReleasedCode, Trajectory
-from tradi.gains import FadingMemory, StationaryNoise
-from tradi.kalman import Kalman
+from importlib import import_module
+from types import ModuleType
+
+from tradi import likelihoods
+from tradi.ensemble.ensemble import Ensemble
+from tradi.filter.equations import AlgorithmOne, ReleasedCode, Trajectory
+from tradi.filter.gains import FadingMemory, StationaryNoise
+from tradi.filter.kalman import Kalman
 from tradi.methods.tradi import TRADI
-from tradi.posterior import Posterior, load_posterior
-from tradi.prediction import Categorical, GaussianMixture
-from tradi.scale import ScaleChoice
+from tradi.posterior.covariance import Covariance, FourierFeatures, FullCovariance, Independent
+from tradi.posterior.posterior import Posterior, load_posterior
+from tradi.posterior.scale_search import ScaleSearch
+from tradi.prediction.bernoulli import BernoulliPrediction
+from tradi.prediction.classes import ClassPrediction
+from tradi.prediction.gaussian import GaussianMixture
 
 __version__ = "0.1.0"
 
 __all__ = [
     "TRADI",
     "AlgorithmOne",
-    "Categorical",
+    "BernoulliPrediction",
+    "ClassPrediction",
     "Covariance",
     "Ensemble",
     "FadingMemory",
@@ -26,8 +33,17 @@ __all__ = [
     "Kalman",
     "Posterior",
     "ReleasedCode",
-    "ScaleChoice",
+    "ScaleSearch",
     "StationaryNoise",
     "Trajectory",
+    "likelihoods",
     "load_posterior",
 ]
+
+_ROOMS = ("bench", "data", "methods", "metrics", "models", "report")  # imported when first asked for
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _ROOMS:
+        return import_module(f"tradi.{name}")
+    raise AttributeError(f"module 'tradi' has no attribute {name!r}")

@@ -16,9 +16,10 @@ from tradi import __version__, metrics
 from tradi.data import Images, Toy, digits, toy
 from tradi.methods.tradi import TRADI
 from tradi.models import mlp
-from tradi.prediction import Categorical, GaussianMixture
+from tradi.models.regression import GaussianHead, TwoStage
+from tradi.prediction.classes import ClassPrediction
+from tradi.prediction.gaussian import GaussianMixture
 from tradi.progress import track
-from tradi.regression import MeanVariance, TwoStage
 from tradi.report import figures
 
 if TYPE_CHECKING:
@@ -74,14 +75,14 @@ def classify(data: Images, seed: int, epochs: int = 60, members: int = 20) -> Pa
             optimizer.step()
 
     posterior = tracker.posterior().choose_scale([data.validation], refresh=[data.train], seed=seed)
-    ensemble = posterior.sample(members, seed=seed + 1).refresh([data.train])
+    ensemble = posterior.sample(members, seed=seed)
     single = posterior.final()
     images, labels = data.test
     unknown = {**data.ood, "inverted images": x.max() + x.min() - images}
     table, curves, histograms = {}, {}, {}
     for name, network in (("Single network", single), ("TRADI", ensemble)):
-        inside = Categorical(network(images))
-        outside = {kind: Categorical(network(ood)) for kind, ood in unknown.items()}
+        inside = network.predict(images)
+        outside = {kind: network.predict(ood) for kind, ood in unknown.items()}
         table[name] = _classification(inside, outside, labels)
         confidence = torch.cat([p.confidence for p in outside.values()])
         curves[name] = metrics.accuracy_confidence(
@@ -92,7 +93,7 @@ def classify(data: Images, seed: int, epochs: int = 60, members: int = 20) -> Pa
         f"Digits: {len(labels)} test images of {data.classes} classes, "
         f"{len(data.ood['unknown digits'])} of unknown digits",
         table,
-        str(posterior.choice),
+        str(posterior.scale_search),
         {
             "digits-confidence": figures.confidence_histogram(histograms),
             "digits-accuracy-confidence": figures.accuracy_confidence(curves),
@@ -107,22 +108,22 @@ def regress(data: Toy, seed: int, members: int = 50) -> Part:
     known = replace(data, x=data.x[:points], y=data.y[:points])
     train = list(zip(data.x[:points].split(20), data.y[:points].split(20), strict=True))
     validation = [(data.x[points:], data.y[points:])]
-    model = MeanVariance(mlp(1, [200]), 200)
+    model = GaussianHead(mlp(1, [200]), 200)
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
     tracker = TRADI(model, optimizer)
     TwoStage(mse_epochs=300, nll_epochs=100, patience=20).fit(model, optimizer, train, validation)
 
     posterior = tracker.posterior().choose_scale(validation, seed=seed)
     predictions = {
-        "Single network": GaussianMixture(*posterior.final()(data.grid)),
-        "TRADI": GaussianMixture(*posterior.sample(members, seed=seed + 1)(data.grid)),
+        "Single network": posterior.final().predict(data.grid),
+        "TRADI": posterior.sample(members, seed=seed).predict(data.grid),
         "Exact GP": GaussianMixture(*(part[None] for part in known.ideal())),
     }
     bands = {name: metrics.regression_band(p, data.grid) for name, p in predictions.items()}
     return Part(
         f"Toy: {points} noisy points of a function drawn from a Gaussian process",
         {name: _regression(prediction, data) for name, prediction in predictions.items()},
-        str(posterior.choice),
+        str(posterior.scale_search),
         {"toy-band": figures.regression_band(bands, data.truth, data.x[:points], data.y[:points])},
     )
 
@@ -132,10 +133,10 @@ def _joined(inside: Tensor, ood: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([inside, ood]), is_ood
 
 
-def _classification(inside: Categorical, outside: dict[str, Categorical], labels: Tensor) -> dict[str, float]:
+def _classification(inside: ClassPrediction, outside: dict[str, ClassPrediction], labels: Tensor) -> dict[str, float]:
     row = {"accuracy %": 100 * metrics.accuracy(inside.probs, labels), "NLL": -inside.log_prob(labels).mean().item()}
     for kind, ood in outside.items():
-        by_confidence = metrics.ood_metrics(*_joined(inside.doubt, ood.doubt))
+        by_confidence = metrics.ood_metrics(*_joined(inside.one_minus_confidence, ood.one_minus_confidence))
         row[f"{kind}: AUROC % by confidence"] = 100 * by_confidence.auroc
         row[f"{kind}: FPR95 % by confidence"] = 100 * by_confidence.fpr95
         if len(inside.logits) > 1:

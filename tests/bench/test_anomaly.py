@@ -10,7 +10,7 @@ import torch
 from tests.data.test_bdd import ANOMALIES, write_bdd
 from tests.data.test_streethazards import SMALL, write_streethazards
 from tradi.bench.anomaly import BDD_ANOMALY, STREETHAZARDS
-from tradi.bench.scenes import Scenes
+from tradi.bench.segmentation import SegmentationProblem
 from tradi.bench.spec import Benchmark
 from tradi.models import ResNet, pspnet
 
@@ -29,7 +29,7 @@ def test_networks_begin_with_weights_of_a_file_and_learn(benchmark: Benchmark, c
     torch.save(published | {"fc.weight": torch.zeros(1000, 2048)}, tmp_path / "ImageNet/resnet50.pth")
     torch.manual_seed(1)
     problem = imagenet.load(tmp_path, 0, 0)
-    assert isinstance(problem, Scenes)
+    assert isinstance(problem, SegmentationProblem)
     assert (problem.size, problem.classes) == ((720, 1280), classes)
     model = imagenet.model(problem, None)
     assert isinstance(model.backbone, ResNet)

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from tests.bench.scenes import scenes
+from tests.bench.segmentations import scenes
 from tradi import metrics
 from tradi.bench.measure import measure
 from tradi.bench.measured import as_lists
 from tradi.bench.pixels import Counts, pooled
-from tradi.ensemble import Ensemble
-from tradi.prediction import Categorical
+from tradi.ensemble.ensemble import Ensemble
+from tradi.prediction.classes import ClassPrediction
 
 
 def members(count: int) -> Ensemble:
@@ -28,10 +28,10 @@ def test_streamed_numbers_are_those_of_all_pixels_in_memory(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem, ensemble = replace(scenes(tmp_path), at_once=2), members(count)
-    monkeypatch.setattr("tradi.bench.scenes.POOLED", 5 * 48)  # two chunks
+    monkeypatch.setattr("tradi.bench.segmentation.POOLED", 5 * 48)  # two chunks
     measured = measure(ensemble, problem)
     ((x, (labels, ood)),) = problem.source.testing(9)
-    whole = Categorical(ensemble(x))
+    whole = ClassPrediction(ensemble(x))
     inside, known = labels >= 0, (labels >= 0) | ood
     assert (~known).any(), "void pixels, which count nowhere"
     right = whole.labels == labels
@@ -45,7 +45,11 @@ def test_streamed_numbers_are_those_of_all_pixels_in_memory(
     assert found["ece"] == pytest.approx(metrics.ece(whole.confidence[inside], right[inside]), abs=1e-6)
     outcomes = whole.confidence[inside], right[inside]
     assert found["OOD/joint_ece"] == pytest.approx(metrics.joint_ece(*outcomes, whole.confidence[ood]), abs=1e-6)
-    scores = {"confidence": whole.doubt, "entropy": whole.entropy, "information": whole.mutual_information}
+    scores = {
+        "confidence": whole.one_minus_confidence,
+        "entropy": whole.entropy,
+        "information": whole.mutual_information,
+    }
     for name, score in list(scores.items())[: 2 if count == 1 else 3]:
         exact = metrics.ood_metrics(score[known], ood[known])
         images = [
@@ -67,7 +71,7 @@ def test_members_are_pooled_batch_by_batch(tmp_path: Path) -> None:
     problem, ensemble = scenes(tmp_path), members(4)
     batches = problem.source.testing(4)
     for (prediction, expected, _), (x, _) in zip(pooled(ensemble, batches), batches, strict=True):
-        whole = Categorical(ensemble(x))
+        whole = ClassPrediction(ensemble(x))
         torch.testing.assert_close(prediction.log_probs, whole.log_probs)
         torch.testing.assert_close(expected, whole.expected_entropy)
 
@@ -81,7 +85,7 @@ def test_pictures_are_predictions_of_a_few_images_in_bytes(tmp_path: Path) -> No
     assert kept["colours"][: problem.classes].tolist() == problem.source.colours.tolist()
     assert kept["colours"][-1].tolist() == [0, 128, 192]
     ((x, _),) = problem.source.testing(9)
-    whole = Categorical(ensemble(x[problem.shown]))
+    whole = ClassPrediction(ensemble(x[problem.shown]))
     assert kept["labels"].tolist() == whole.labels.tolist()
     assert kept["confidence"].dtype == "uint8"
     torch.testing.assert_close(torch.from_numpy(kept["confidence"]) / 255, whole.confidence, atol=1 / 255, rtol=0)
@@ -89,7 +93,7 @@ def test_pictures_are_predictions_of_a_few_images_in_bytes(tmp_path: Path) -> No
 
 def test_images_of_void_alone_or_of_nothing_known_do_not_count() -> None:
     counts = Counts(("a", "b"), several=False)
-    prediction = Categorical(torch.tensor([2.0, 0.0]).view(1, 1, 2, 1, 1).expand(1, 3, 2, 1, 2).clone())
+    prediction = ClassPrediction(torch.tensor([2.0, 0.0]).view(1, 1, 2, 1, 1).expand(1, 3, 2, 1, 2).clone())
     entropy = prediction.entropy
     void, ood = torch.full((3, 1, 2), -1), torch.zeros(3, 1, 2, dtype=torch.bool)
     counts.update(prediction, entropy, void, ood)

@@ -23,9 +23,9 @@ from tradi.bench.recipe import Recipe
 from tradi.bench.results import forget_peak_memory, peak_memory_mb, read_results
 from tradi.bench.runner import KILLED, Case, Failure, Options, cases, run, run_case, show
 from tradi.bench.spec import Benchmark, Variant
-from tradi.methods import MaximumProbability
+from tradi.methods import SingleNetwork
 from tradi.models import mlp
-from tradi.regression import MeanVariance, TwoStage
+from tradi.models.regression import GaussianHead, TwoStage
 
 
 def load(root: Path, split: int, seed: int) -> Data:
@@ -311,9 +311,9 @@ def test_shuffled_batches_cover_the_data_and_leave_out_a_batch_of_one() -> None:
 
 
 def test_regression_is_measured_on_validation_data_too() -> None:
-    model = MeanVariance(mlp(2, [3]), 3)
+    model = GaussianHead(mlp(2, [3]), 3)
     parts = [(torch.randn(9, 2), torch.randn(9, 1)) for _ in range(3)]
-    ensemble = MaximumProbability(model).sample(1)
+    ensemble = SingleNetwork(model).sample(1)
     numbers = measure(ensemble, Data(parts[0], parts[1], parts[2], unit=(1.0, 2.0))).metrics
     swapped = measure(ensemble, Data(parts[0], parts[2], parts[1], unit=(1.0, 2.0))).metrics
     for name in ("rmse", "nll"):

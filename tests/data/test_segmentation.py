@@ -7,12 +7,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tests.data.samples import random_bytes
-from tradi.batches import batches
 from tradi.data import Frames, Segmentation
 from tradi.data.images import Standardise
 from tradi.data.segmentation import IGNORED, OOD
+from tradi.ensemble.batches import batches
+from tradi.likelihoods import Classification
 from tradi.metrics.segmentation import confusion
-from tradi.scale import log_likelihood
 
 SIZE = (4, 6)
 MEANING = np.array([0, 1, IGNORED, OOD] + [IGNORED] * 252, np.int8)
@@ -66,7 +66,7 @@ def test_testing_gives_a_mask_where_held_out_pixels_are_ood_and_void_ones_are_no
     assert (labels[ood] == IGNORED).all()
     assert ((labels == IGNORED) & ~ood).any()
     # As an ensemble takes them.
-    targets = [target for _, target in batches(loader, "test", torch.device("cpu"))]
+    targets = [target for _, target in batches(loader, "test", torch.zeros(()))]
     assert torch.equal(torch.cat([is_ood for _, is_ood in targets]), ood)
 
 
@@ -126,7 +126,7 @@ def test_the_rest_of_the_library_leaves_ignored_pixels_out(data: Segmentation) -
     logits = torch.randn(7, 2, *SIZE, generator=torch.Generator().manual_seed(0))
     counted = int((labels >= 0).sum())
     assert int(confusion(logits.argmax(1), labels, 2).matrix.sum()) == counted
-    values = log_likelihood(logits, labels)
+    values = Classification().log_prob(logits, labels)
     assert int(values.isfinite().sum()) == counted
     loss = F.cross_entropy(logits, labels, ignore_index=IGNORED)
     torch.testing.assert_close(loss, -values.nanmean())

@@ -12,7 +12,7 @@ from torch import nn
 
 import tradi
 from tests.training import network, problem, same, snapshot, train
-from tradi.methods import SWAG, TRADI, DeepEnsemble, GaussianPerturbation, MaximumProbability, MCDropout
+from tradi.methods import SWAG, TRADI, DeepEnsemble, GaussianPerturbation, MCDropout, SingleNetwork
 
 X = problem()[0][0]
 
@@ -47,7 +47,7 @@ METHODS: dict[str, tuple[Callable[[], tuple[nn.Module, Sampled]], Callable[[Path
     "SWAG diagonal": (lambda: tracked(SWAG, every=2, rank=0), load, True),
     "GaussianPerturbation": (lambda: (m := trained(), GaussianPerturbation(m, 0.1)), load, True),
     "MCDropout": (lambda: (m := trained(), MCDropout(m)), lambda path: MCDropout.load(path, network(9)), True),
-    "MaximumProbability": (lambda: (m := trained(), MaximumProbability(m)), load, False),
+    "SingleNetwork": (lambda: (m := trained(), SingleNetwork(m)), load, False),
     "DeepEnsemble": (
         lambda: (m := trained(), DeepEnsemble([m, *(trained(seed) for seed in range(1, 6))])),
         lambda path: DeepEnsemble.load(path, network(9)),
@@ -81,7 +81,7 @@ def test_a_seed_is_one_ensemble_and_a_small_sample_a_prefix_of_a_larger_one(name
     many = method.sample(6, seed=3)(X)
     torch.manual_seed(77)  # no global state has a say
     assert torch.equal(method.sample(4, seed=3)(X), many[:4])
-    if name not in ("MaximumProbability", "DeepEnsemble"):  # those two have nothing random left
+    if name not in ("SingleNetwork", "DeepEnsemble"):  # those two have nothing random left
         assert not torch.equal(method.sample(6, seed=4)(X), many)
 
 
@@ -101,7 +101,7 @@ def test_the_live_model_is_untouched(name: str) -> None:
     before, hooks = snapshot(model), [len(m._forward_hooks) for m in model.modules()]
     ensemble = method.sample(3).refresh(problem())
     ensemble(X)
-    ensemble.predict(problem())
+    ensemble.outputs(problem())
     ensemble[0](X)
     assert same(before, snapshot(model))
     assert model.training

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.training import network, problem, train
-from tradi.methods import GaussianPerturbation, MaximumProbability
+from tests.training import Custom, network, problem, train
+from tradi.methods import GaussianPerturbation, SingleNetwork
 
 
 def test_noise_is_white_with_the_given_deviation() -> None:
@@ -33,8 +33,8 @@ def test_the_deviation_can_be_chosen_on_validation_data() -> None:
     train(model, torch.optim.SGD(model.parameters(), 0.1), 40)
     method = GaussianPerturbation(model)
     chosen = method.choose_scale(problem(seed=1), refresh=problem(), tolerance=0)
-    assert chosen.choice is not None
-    assert chosen.choice.nll[chosen.scale] == min(chosen.choice.nll.values())
+    assert chosen.scale_search is not None
+    assert chosen.scale_search.nll[chosen.scale] == min(chosen.scale_search.nll.values())
     with pytest.raises(ValueError, match=r"std must be positive and finite, got -0\.1"):
         GaussianPerturbation(model, -0.1)
 
@@ -47,7 +47,7 @@ def test_the_search_starts_from_the_given_deviation() -> None:
         return -((out - model(x)).detach() * 1e4).square().mean(1) + 0 * labels
 
     # Outputs move by about 2 std, and (2 std 1e4)^2 = 0.005 at a std of 3.5e-6: far below the default of 0.01.
-    chosen = GaussianPerturbation(model, 1e-5).choose_scale([(x, y)], log_prob=close_to_the_model)
+    chosen = GaussianPerturbation(model, 1e-5).choose_scale([(x, y)], likelihood=Custom(close_to_the_model))
     assert 1e-6 < chosen.scale * 1e-5 < 1e-5
 
 
@@ -58,4 +58,4 @@ def test_weights_that_cannot_be_perturbed_are_an_error() -> None:
 
 def test_a_single_network_has_no_noise_to_scale() -> None:
     with pytest.raises(ValueError, match="no noise to scale"):
-        MaximumProbability(network()).choose_scale(problem(), refresh=problem())
+        SingleNetwork(network()).choose_scale(problem(), refresh=problem())

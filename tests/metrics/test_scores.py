@@ -17,7 +17,7 @@ def prediction() -> tuple[torch.Tensor, Classes]:
     total, expected = torch.special.entr(mean).sum(1), torch.special.entr(members).sum(2).mean(0)
     found = SimpleNamespace(
         confidence=mean.amax(1),
-        doubt=1 - mean.amax(1),
+        one_minus_confidence=1 - mean.amax(1),
         entropy=total,
         expected_entropy=expected,
         mutual_information=total - expected,
@@ -44,7 +44,7 @@ def test_variance_of_mean_is_the_members_disagreement() -> None:
 
 def test_confident_predictions_do_not_tie() -> None:
     logits = torch.tensor([[[30.0, 0.0, 0.0], [40.0, 0.0, 0.0]]])  # 1 - confidence is 0 in float32 for both
-    score = metrics.one_minus_confidence(tradi.Categorical(logits))
+    score = metrics.one_minus_confidence(tradi.ClassPrediction(logits))
     torch.testing.assert_close(
         score.double(), 2 * torch.tensor([-30.0, -40.0], dtype=torch.float64).exp(), rtol=1e-5, atol=0
     )

@@ -77,7 +77,7 @@ def test_tradi_tracks_it_and_members_predict(name: str) -> None:
     assert outputs.isfinite().all()
     assert not torch.equal(outputs[0], outputs[1])
     torch.testing.assert_close(ensemble[1](x), outputs[1])
-    prediction = tradi.Categorical(logits=outputs)
+    prediction = tradi.ClassPrediction(logits=outputs)
     assert prediction.labels.shape == y.shape
     torch.testing.assert_close(prediction.probs.sum(1), torch.ones(y.shape))
 

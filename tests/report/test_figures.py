@@ -15,7 +15,7 @@ from tradi import metrics
 from tradi.metrics import RegressionBand
 from tradi.report import figures
 
-METHODS = ["MaximumProbability", "MC Dropout", "Deep Ensemble", "SWAG", "Gaussian perturbation", "TRADI"]
+METHODS = ["SingleNetwork", "MC Dropout", "Deep Ensemble", "SWAG", "Gaussian perturbation", "TRADI"]
 Draw = Callable[[list[str]], Figure]
 
 
@@ -162,7 +162,7 @@ def test_methods_keep_their_colours_under_their_other_names() -> None:
     def colours(*names: str) -> list[str]:
         return [style["color"] for style in figures.styles(names)]
 
-    assert colours("MCP") == colours("Single network") == colours("MaximumProbability")
+    assert colours("MCP") == colours("Single network") == colours("SingleNetwork")
     assert colours("Deep Ensembles", "MCP") == colours("Deep Ensemble of 5", "Single network")
     assert len(set(colours("TRADI", "Deep Ensembles", "MC Dropout", "SWAG", "Gaussian perturbation", "MCP"))) == 6
 

@@ -10,7 +10,7 @@ from tests.bench.test_runner import BLOBS
 from tradi.bench.results import Key, Result, read_results
 from tradi.bench.runner import Options, run
 from tradi.bench.toy import TOY
-from tradi.cli import main
+from tradi.cli.main import main
 from tradi.report import paper
 from tradi.report.columns import Column
 from tradi.report.page import draw, write_report

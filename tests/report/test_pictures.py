@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.bench.scenes import scenes
+from tests.bench.segmentations import scenes
 from tests.bench.test_pixels import members
 from tests.data.samples import write
 from tests.data.test_camvid import files
@@ -16,7 +16,7 @@ from tradi.bench.measure import measure
 from tradi.bench.measured import Pictures
 from tradi.bench.results import Key, read_pictures, read_results, write_pictures
 from tradi.bench.runner import Options, run
-from tradi.cli import main
+from tradi.cli.main import main
 from tradi.report import paper
 from tradi.report.page import draw_pictures
 from tradi.report.pictures import ABSENT, panels

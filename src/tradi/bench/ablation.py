@@ -8,15 +8,15 @@ from tradi.bench.methods import Method, Single, Tradi, Untracked
 from tradi.bench.mnist import MNIST_OOD
 from tradi.bench.spec import Benchmark
 from tradi.bench.uci import UCI
-from tradi.covariance import FourierFeatures, Independent
-from tradi.gains import FadingMemory
-from tradi.kalman import Kalman
+from tradi.filter.gains import FadingMemory
+from tradi.filter.kalman import Kalman
+from tradi.posterior.covariance import FourierFeatures, Independent
 
 DEFAULT = Tradi()
 
 
-def _memory(g: float) -> Kalman:
-    return Kalman(mean_gain=FadingMemory(g), variance_gain=FadingMemory(g))
+def _memory(share: float) -> Kalman:
+    return Kalman(mean_gain=FadingMemory(share), variance_gain=FadingMemory(share))
 
 
 METHODS: dict[str, Method] = {
@@ -24,11 +24,11 @@ METHODS: dict[str, Method] = {
     "TRADI": DEFAULT,
     "control: no tracking": Untracked(),
     "control: no tracking, no information": Untracked(covariance=FourierFeatures(prior_samples=None)),
-    "filter: paper": replace(DEFAULT, kalman=Kalman.paper()),
+    "filter: paper": replace(DEFAULT, kalman=Kalman.paper(), select="*"),
     "filter: released": replace(DEFAULT, kalman=Kalman.released()),
     "memory: whole run": replace(DEFAULT, kalman=_memory(1.0)),
-    "memory: last third": replace(DEFAULT, kalman=_memory(3.0)),
-    "memory: last thirtieth": replace(DEFAULT, kalman=_memory(30.0)),
+    "memory: last third": replace(DEFAULT, kalman=_memory(1 / 3)),
+    "memory: last thirtieth": replace(DEFAULT, kalman=_memory(1 / 30)),
     "variance: half shrunk": replace(DEFAULT, covariance=FourierFeatures(shrinkage=0.5)),
     "variance: per weight": replace(DEFAULT, covariance=FourierFeatures(shrinkage=0.0)),
     "information: left out": replace(DEFAULT, covariance=FourierFeatures(prior_samples=None)),

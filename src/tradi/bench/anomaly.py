@@ -11,7 +11,7 @@ from torch import nn
 
 from tradi.bench.camvid import METHODS
 from tradi.bench.recipe import Recipe
-from tradi.bench.scenes import Scenes
+from tradi.bench.segmentation import SegmentationProblem
 from tradi.bench.spec import Benchmark, Variant
 from tradi.data import streethazards
 from tradi.data.bdd import LEGEND as BDD_LEGEND
@@ -28,22 +28,22 @@ BACKBONES = ("ImageNet/resnet50.safetensors", "ImageNet/resnet50.pth")  # torchv
 RECIPE = Recipe("sgd", 0.02, weight_decay=1e-4, momentum=0.9, epochs=20, batch=8, decay="polynomial")
 
 Size = tuple[int, int]
-Load = Callable[[Size, Path, int, int], Scenes]
+Load = Callable[[Size, Path, int, int], SegmentationProblem]
 
 
-def load_streethazards(size: Size, root: Path, split: int, seed: int) -> Scenes:
+def load_streethazards(size: Size, root: Path, split: int, seed: int) -> SegmentationProblem:
     """Simulated streets; strange objects in them are OOD."""
     del split, seed
-    return Scenes(streethazards(root, size), STREETHAZARDS_LEGEND, at_once=2, refreshed=64)
+    return SegmentationProblem(streethazards(root, size), STREETHAZARDS_LEGEND, at_once=2, refreshed=64)
 
 
-def load_bdd(size: Size, root: Path, split: int, seed: int) -> Scenes:
+def load_bdd(size: Size, root: Path, split: int, seed: int) -> SegmentationProblem:
     """Photographs of streets; motorcycles and trains are OOD."""
     del split, seed
-    return Scenes(bdd_anomaly(root, size), BDD_LEGEND, at_once=2, refreshed=64)
+    return SegmentationProblem(bdd_anomaly(root, size), BDD_LEGEND, at_once=2, refreshed=64)
 
 
-def with_backbone(load: Load, size: Size, root: Path, split: int, seed: int) -> Scenes:
+def with_backbone(load: Load, size: Size, root: Path, split: int, seed: int) -> SegmentationProblem:
     """The same, and the file of ImageNet weights that networks begin with."""
     found = [root / path for path in BACKBONES if (root / path).exists()]
     if not found:
@@ -54,7 +54,7 @@ def with_backbone(load: Load, size: Size, root: Path, split: int, seed: int) -> 
     return replace(load(size, root, split, seed), backbone=found[0])
 
 
-def network(scenes: Scenes, dropout: float | None) -> nn.Module:
+def network(scenes: SegmentationProblem, dropout: float | None) -> nn.Module:
     """PSPNet, whose dropout is its own."""
     del dropout
     model = pspnet(scenes.classes)
@@ -63,14 +63,14 @@ def network(scenes: Scenes, dropout: float | None) -> nn.Module:
     return model
 
 
-def tiny(scenes: Scenes, dropout: float | None) -> nn.Module:
+def tiny(scenes: SegmentationProblem, dropout: float | None) -> nn.Module:
     """The same with a fraction of the layers and channels, for quick runs."""
     del dropout
     return he_initialised(PSPNet(ResNet((1, 1, 1, 1), width=4), scenes.classes))
 
 
 def _benchmark(name: str, title: str, load: Load) -> Benchmark:
-    def variant(kind: str, own: Callable[[Path, int, int], Scenes], optional: bool) -> Variant:
+    def variant(kind: str, own: Callable[[Path, int, int], SegmentationProblem], optional: bool) -> Variant:
         small = Variant(kind, partial(load, (64, 48)), tiny, RECIPE)
         return Variant(kind, own, network, RECIPE, optional=optional, heavy=True, miniature=small)
 

@@ -10,13 +10,13 @@ from torch import nn
 
 from tradi.bench.methods import Deep, Dropout, Method, Perturbed, Single, Swag, Tradi
 from tradi.bench.recipe import Recipe
-from tradi.bench.scenes import Scenes
+from tradi.bench.segmentation import SegmentationProblem
 from tradi.bench.spec import Benchmark, Variant
-from tradi.covariance import FourierFeatures
 from tradi.data.camvid import HELD_OUT, LEGEND, SIZE, camvid
-from tradi.gains import FadingMemory
-from tradi.kalman import Kalman
+from tradi.filter.gains import FadingMemory
+from tradi.filter.kalman import Kalman
 from tradi.models import enet
+from tradi.posterior.covariance import FourierFeatures
 
 MEMBERS = 10  # section 4.4
 
@@ -39,26 +39,31 @@ PAPER_METHODS: dict[str, Method] = {**ONE_TRAINING, "Deep Ensemble of 10": Deep(
 
 
 def tracked(memory: float, length_scale: float) -> Tradi:
-    """TRADI that remembers the last 1/memory of a run and whose kernel is so many spreads of a layer long.
+    """TRADI that remembers the last `memory` of a run and whose kernel is so many spreads of a layer long.
 
     All weights are tracked, those of BatchNorm too, as in the paper.
     """
     gain = FadingMemory(memory)
-    kalman = Kalman(mean_gain=gain, variance_gain=gain, normalisation=True)
-    return Tradi(kalman=kalman, covariance=FourierFeatures(length_scale=length_scale), members=MEMBERS, searched=5)
+    return Tradi(
+        kalman=Kalman(mean_gain=gain, variance_gain=gain),
+        covariance=FourierFeatures(length_scale=length_scale),
+        select="*",
+        members=MEMBERS,
+        searched=5,
+    )
 
 
 # The lowest NLL on validation images of all that benchmarks/camvid_kernel.py compares.
-TUNED: dict[str, Method] = {"TRADI tuned": tracked(30.0, 1.0)}
+TUNED: dict[str, Method] = {"TRADI tuned": tracked(1 / 30, 1.0)}
 
 
-def load(size: tuple[int, int], root: Path, split: int, seed: int) -> Scenes:
+def load(size: tuple[int, int], root: Path, split: int, seed: int) -> SegmentationProblem:
     """CamVid at a width and height, all pixels of the three classes unlabelled but in testing."""
     del split, seed
-    return Scenes(camvid(root, size, HELD_OUT), LEGEND)
+    return SegmentationProblem(camvid(root, size, HELD_OUT), LEGEND)
 
 
-def network(scenes: Scenes, dropout: float | None) -> nn.Module:
+def network(scenes: SegmentationProblem, dropout: float | None) -> nn.Module:
     """ENet, whose dropout is its own."""
     del dropout
     return enet(scenes.classes)

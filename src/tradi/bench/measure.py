@@ -9,11 +9,12 @@ from torch import Tensor
 
 from tradi import metrics
 from tradi.bench.measured import Curves, Measured, Numbers, as_lists
-from tradi.bench.pixels import measure_scenes
+from tradi.bench.pixels import measure_segmentation
 from tradi.bench.problem import Data, Problem
-from tradi.bench.scenes import Scenes
-from tradi.ensemble import Ensemble
-from tradi.prediction import Categorical, GaussianMixture
+from tradi.bench.segmentation import SegmentationProblem
+from tradi.ensemble.ensemble import Ensemble
+from tradi.prediction.classes import ClassPrediction
+from tradi.prediction.gaussian import GaussianMixture
 
 SCORES = {
     "confidence": metrics.one_minus_confidence,
@@ -24,10 +25,10 @@ SCORES = {
 
 def measure(ensemble: Ensemble, problem: Problem) -> Measured:
     """All metrics of the task, on test data; those that say "validation" are what settings may be chosen by."""
-    if isinstance(problem, Scenes):
-        return measure_scenes(ensemble, problem)
+    if isinstance(problem, SegmentationProblem):
+        return measure_segmentation(ensemble, problem)
     started = time.perf_counter()
-    outputs = ensemble.predict(problem.test[0].split(problem.at_once))
+    outputs = ensemble.outputs(list(problem.test[0].split(problem.at_once)))
     seconds = time.perf_counter() - started
     task = _regression if problem.is_regression else _classification
     return Measured(*task(outputs, ensemble, problem), seconds)
@@ -35,7 +36,7 @@ def measure(ensemble: Ensemble, problem: Problem) -> Measured:
 
 def _classification(logits: Tensor, ensemble: Ensemble, data: Data) -> tuple[Numbers, Curves]:
     labels = data.test[1]
-    inside = Categorical(logits)
+    inside = ClassPrediction(logits)
     correct = inside.labels == labels
     numbers = {
         "accuracy": metrics.accuracy(inside.probs, labels),
@@ -45,7 +46,7 @@ def _classification(logits: Tensor, ensemble: Ensemble, data: Data) -> tuple[Num
     }
     curves: Curves = {"calibration": as_lists(metrics.calibration_curve(inside.confidence, correct))}
     for kind, unknown in data.ood.items():
-        outside = Categorical(ensemble.predict(unknown.split(data.at_once)))
+        outside = ClassPrediction(ensemble.outputs(list(unknown.split(data.at_once))))
         is_ood = _marks(inside, outside)
         numbers |= {f"{kind}/{name}": value for name, value in _found(inside, outside).items()}
         numbers[f"{kind}/joint_ece"] = metrics.joint_ece(inside.confidence, correct, outside.confidence)
@@ -68,14 +69,14 @@ def _on_validation(ensemble: Ensemble, data: Data) -> Numbers:
     if not data.probes:
         return {}
     x, labels = data.validation
-    inside = Categorical(ensemble.predict(x.split(data.at_once)))
+    inside = ClassPrediction(ensemble.outputs(list(x.split(data.at_once))))
     numbers = {"validation/nll": metrics.nll_from_log_probs(inside.log_probs, labels)}
-    probes = [Categorical(ensemble.predict(probe.split(data.at_once))) for probe in data.probes.values()]
+    probes = [ClassPrediction(ensemble.outputs(list(probe.split(data.at_once)))) for probe in data.probes.values()]
     found = [_found(inside, probe) for probe in probes]
     return numbers | {f"validation/{name}": sum(one[name] for one in found) / len(found) for name in found[0]}
 
 
-def _found(inside: Categorical, outside: Categorical) -> Numbers:
+def _found(inside: ClassPrediction, outside: ClassPrediction) -> Numbers:
     """How well each score tells the two apart, OOD being the positive class."""
     numbers: Numbers = {}
     for name, score in SCORES.items():
@@ -86,7 +87,7 @@ def _found(inside: Categorical, outside: Categorical) -> Numbers:
     return numbers
 
 
-def _marks(inside: Categorical, outside: Categorical) -> Tensor:
+def _marks(inside: ClassPrediction, outside: ClassPrediction) -> Tensor:
     return torch.cat(
         [torch.zeros_like(inside.labels, dtype=torch.bool), torch.ones_like(outside.labels, dtype=torch.bool)]
     )
@@ -98,12 +99,12 @@ def _regression(outputs: tuple[Tensor, Tensor], ensemble: Ensemble, data: Data) 
     target = data.test[1] * std + mean
     numbers = _regression_numbers(prediction, target)
     x, y = data.validation
-    seen = _regression_numbers(_in_unit(ensemble.predict(x.split(data.at_once)), data), y * std + mean)
+    seen = _regression_numbers(_in_unit(ensemble.outputs(list(x.split(data.at_once))), data), y * std + mean)
     numbers |= {f"validation/{name}": seen[name] for name in ("rmse", "nll")}
     curves: Curves = {}
     if "grid" in data.extra:  # one-dimensional: a picture, and what lies outside the range of the data
         grid = data.extra["grid"]
-        whole = _in_unit(ensemble.predict(grid.split(data.at_once)), data)
+        whole = _in_unit(ensemble.outputs(list(grid.split(data.at_once))), data)
         curves["regression_band"] = as_lists(metrics.regression_band(whole, grid)) | {
             name: values.flatten().tolist() for name, values in data.extra.items()
         }

@@ -14,13 +14,14 @@ from torch.optim import Optimizer
 from tradi.bench.problem import Problem
 from tradi.bench.recipe import Recipe
 from tradi.bench.training import Attach, Run
-from tradi.covariance import Covariance, FourierFeatures
-from tradi.ensemble import Ensemble
-from tradi.kalman import Kalman
-from tradi.layers import by_layer
-from tradi.methods import SWAG, TRADI, DeepEnsemble, GaussianPerturbation, MaximumProbability, MCDropout
-from tradi.posterior import Posterior
-from tradi.weights import copied
+from tradi.ensemble.copying import copied
+from tradi.ensemble.ensemble import Ensemble
+from tradi.filter.kalman import Kalman
+from tradi.methods import SWAG, TRADI, DeepEnsemble, GaussianPerturbation, MCDropout, SingleNetwork
+from tradi.posterior.covariance import Covariance, FourierFeatures
+from tradi.posterior.layers import by_layer
+from tradi.posterior.posterior import Posterior
+from tradi.tracking.selection import Select, except_normalisation
 
 Notes = dict[str, Any]  # what a method has to say of itself, for the result file
 
@@ -60,7 +61,7 @@ class Single:
 
     def ensemble(self, runs: Sequence[Run], data: Problem, seed: int) -> tuple[Ensemble, Notes]:
         del data, seed
-        return MaximumProbability(runs[0].model).sample(1), {}
+        return SingleNetwork(runs[0].model).sample(1), {}
 
     def quick(self) -> Single:
         return self
@@ -142,6 +143,7 @@ class Tradi(Single):
     Args:
         kalman: the filter.
         covariance: of the noise.
+        select: which weights are tracked.
         tolerance: of the choice of the scale on validation data; None leaves the scale at 1.
         members: networks.
         searched: networks that a scale is judged by.
@@ -149,19 +151,31 @@ class Tradi(Single):
 
     kalman: Kalman = field(default_factory=Kalman)
     covariance: Covariance = field(default_factory=FourierFeatures)
+    select: Select = except_normalisation
     tolerance: float | None = 0.002
     members: int = 20
     searched: int = 20
 
+    @classmethod
+    def paper(cls) -> Tradi:
+        """The paper to the letter, with no choice of a scale."""
+        return cls(kalman=Kalman.paper(), covariance=FourierFeatures.paper(), select="*", tolerance=None)
+
+    @classmethod
+    def released(cls) -> Tradi:
+        """As the authors' script has it, with no choice of a scale."""
+        return cls(kalman=Kalman.released(), covariance=FourierFeatures.released(), tolerance=None)
+
     @property
     def tracker(self) -> str:
         """What was tracked, whatever is made of it: methods that share it share the tracker."""
-        return f"{self.kalman!r}, joint={self.covariance.joint}"
+        selected = self.select if isinstance(self.select, str) else "all but normalisation"
+        return f"{self.kalman!r}, joint={self.covariance.joint}, select={selected}"
 
     def attach(self) -> dict[str, Attach]:
         def build(model: nn.Module, optimizer: Optimizer, steps: int, recipe: Recipe) -> TRADI:
             del steps, recipe
-            return TRADI(model, optimizer, kalman=self.kalman, covariance=self.covariance)
+            return TRADI(model, optimizer, kalman=self.kalman, covariance=self.covariance, select=self.select)
 
         return {self.tracker: build}
 
@@ -205,6 +219,11 @@ def _scaled(posterior: Posterior, data: Problem, tolerance: float, members: int,
         chosen = posterior.choose_scale(
             data.validation_batches, refresh=data.refresh_batches, members=members, tolerance=tolerance, seed=seed
         )
-    assert chosen.choice is not None
-    nll = {f"{scale:g}": value for scale, value in sorted(chosen.choice.nll.items())}
-    return chosen, {"scale": chosen.scale, "seconds": chosen.choice.seconds, "passes": chosen.choice.passes, "nll": nll}
+    assert chosen.scale_search is not None
+    nll = {f"{scale:g}": value for scale, value in sorted(chosen.scale_search.nll.items())}
+    return chosen, {
+        "scale": chosen.scale,
+        "seconds": chosen.scale_search.seconds,
+        "passes": chosen.scale_search.passes,
+        "nll": nll,
+    }

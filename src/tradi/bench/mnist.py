@@ -12,9 +12,7 @@ from tradi.bench.methods import Deep, Dropout, Method, Perturbed, Single, Swag, 
 from tradi.bench.problem import Data
 from tradi.bench.recipe import Recipe
 from tradi.bench.spec import Benchmark, Variant
-from tradi.covariance import FourierFeatures
 from tradi.data import mnist, notmnist
-from tradi.kalman import Kalman
 from tradi.models import mlp
 
 RECIPES = {
@@ -32,8 +30,8 @@ METHODS: dict[str, Method] = {
     "Deep Ensemble of 5": Deep(),
     "TRADI": Tradi(),
     "multi-TRADI of 2": Tradi(runs=2),
-    "TRADI as in the paper": Tradi(kalman=Kalman.paper(), covariance=FourierFeatures.paper(), tolerance=None),
-    "TRADI as released": Tradi(kalman=Kalman.released(), covariance=FourierFeatures.released(), tolerance=None),
+    "TRADI as in the paper": Tradi.paper(),
+    "TRADI as released": Tradi.released(),
 }
 
 

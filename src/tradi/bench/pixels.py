@@ -19,17 +19,17 @@ from torch import Tensor
 
 from tradi import metrics
 from tradi.bench.measured import Curves, Measured, Numbers, Pictures, as_lists
-from tradi.bench.scenes import Scenes
-from tradi.ensemble import Ensemble
+from tradi.bench.segmentation import SegmentationProblem
+from tradi.ensemble.ensemble import Ensemble
 from tradi.metrics.ood import OODMetrics
-from tradi.prediction import Categorical
+from tradi.prediction.classes import ClassPrediction
 from tradi.progress import track
 
 FOUND = ("auroc", "aupr_out", "fpr95")
 THRESHOLDS = 100  # of the curve of accuracy against confidence
 
 
-def measure_scenes(ensemble: Ensemble, scenes: Scenes) -> Measured:
+def measure_segmentation(ensemble: Ensemble, scenes: SegmentationProblem) -> Measured:
     """All metrics of segmentation, on test images alone, and pictures of a few of them."""
     counts = Counts(scenes.source.names, several=len(ensemble) > 1)
     pictures: dict[str, list[Any]] = {"labels": [], "confidence": []}
@@ -57,7 +57,7 @@ def measure_scenes(ensemble: Ensemble, scenes: Scenes) -> Measured:
 
 
 @torch.no_grad()
-def pooled(ensemble: Ensemble, images: Iterable[Any]) -> Iterator[tuple[Categorical, Tensor, Any]]:
+def pooled(ensemble: Ensemble, images: Iterable[Any]) -> Iterator[tuple[ClassPrediction, Tensor, Any]]:
     """For every batch the members' mean prediction, the mean of their entropies, and the target.
 
     The mean prediction comes as that of an ensemble of one; its `mutual_information` is of no use.
@@ -65,19 +65,18 @@ def pooled(ensemble: Ensemble, images: Iterable[Any]) -> Iterator[tuple[Categori
     means: list[Tensor] = []
     entropies: list[Tensor] = []
     targets: list[Any] = []
-    for i in range(len(ensemble)):
-        for number, (logits, target) in enumerate(ensemble.outputs(i, images)):
-            member = Categorical(logits[None])
-            if i == 0:
-                means.append(member.log_probs)
-                entropies.append(member.entropy)
-                targets.append(target)
-            else:
-                torch.logaddexp(means[number], member.log_probs, out=means[number])
-                entropies[number] += member.entropy
+    for i, number, logits, target in ensemble.iterate(images):
+        member = ClassPrediction(logits[None])
+        if i == 0:
+            means.append(member.log_probs)
+            entropies.append(member.entropy)
+            targets.append(target)
+        else:
+            torch.logaddexp(means[number], member.log_probs, out=means[number])
+            entropies[number] += member.entropy
     size = len(ensemble)
     for mean, entropy, target in zip(means, entropies, targets, strict=True):
-        yield Categorical((mean - math.log(size))[None]), entropy / size, target
+        yield ClassPrediction((mean - math.log(size))[None]), entropy / size, target
 
 
 class Counts:
@@ -101,7 +100,7 @@ class Counts:
         self.precision = metrics.Accumulator(metrics.ap_calibration)
         self.histogram = metrics.Accumulator(metrics.confidence_histogram)
 
-    def update(self, prediction: Categorical, expected_entropy: Tensor, labels: Tensor, ood: Tensor) -> None:
+    def update(self, prediction: ClassPrediction, expected_entropy: Tensor, labels: Tensor, ood: Tensor) -> None:
         """Count a batch: labels (images, height, width), -1 for void and OOD pixels alike, and which are OOD."""
         inside = labels >= 0
         known = inside | ood
@@ -111,10 +110,10 @@ class Counts:
             self._count_inside(prediction, labels, inside)
 
     def _count_known(
-        self, prediction: Categorical, expected_entropy: Tensor, labels: Tensor, ood: Tensor, known: Tensor
+        self, prediction: ClassPrediction, expected_entropy: Tensor, labels: Tensor, ood: Tensor, known: Tensor
     ) -> None:
         scores = {
-            "confidence": prediction.doubt,
+            "confidence": prediction.one_minus_confidence,
             "entropy": prediction.entropy,
             "information": (prediction.entropy - expected_entropy).clamp_min(0),
         }
@@ -130,7 +129,7 @@ class Counts:
         self.precision.update(confidence, predicted, correct, len(self.names))
         self.histogram.update(confidence, ood[known])
 
-    def _count_inside(self, prediction: Categorical, labels: Tensor, inside: Tensor) -> None:
+    def _count_inside(self, prediction: ClassPrediction, labels: Tensor, inside: Tensor) -> None:
         labels, predicted = labels[inside], prediction.labels[inside]
         self.confusion.update(predicted, labels, len(self.names))
         self.inside.update(prediction.confidence[inside], predicted == labels)

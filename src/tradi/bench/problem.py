@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tradi.bench.identity import fingerprint, some
-from tradi.bench.scenes import Scenes
+from tradi.bench.segmentation import SegmentationProblem
 
 Pair = tuple[Tensor, Tensor]
 
@@ -106,4 +106,4 @@ class Shuffled:
             yield x[part] if self.augment is None else self.augment(x[part]), y[part]
 
 
-Problem = Data | Scenes
+Problem = Data | SegmentationProblem

@@ -9,7 +9,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, MultiStepLR, PolynomialLR
 
-from tradi.regression import TwoStage
+from tradi.models.regression import TwoStage
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,9 @@ from tradi.bench.methods import Deep, Dropout, Method, Perturbed, Single, Swag, 
 from tradi.bench.problem import Data
 from tradi.bench.recipe import Recipe
 from tradi.bench.spec import Benchmark, Variant
-from tradi.covariance import FourierFeatures
 from tradi.data import toy
-from tradi.kalman import Kalman
 from tradi.models import mlp
-from tradi.regression import MeanVariance, TwoStage
+from tradi.models.regression import GaussianHead, TwoStage
 
 POINTS = 60  # to train on; half as many more to choose scales on
 
@@ -28,7 +26,7 @@ METHODS: dict[str, Method] = {
     "SWAG": Swag(),
     "Deep Ensemble of 5": Deep(),
     "TRADI": Tradi(),
-    "TRADI as in the paper": Tradi(kalman=Kalman.paper(), covariance=FourierFeatures.paper(), tolerance=None),
+    "TRADI as in the paper": Tradi.paper(),
 }
 
 
@@ -47,7 +45,7 @@ def load(root: Path, split: int, seed: int) -> Data:
 
 def network(data: Data, dropout: float | None) -> nn.Module:
     """One hidden layer of 200."""
-    return MeanVariance(mlp(data.inputs, [200], dropout=dropout or 0.0), 200)
+    return GaussianHead(mlp(data.inputs, [200], dropout=dropout or 0.0), 200)
 
 
 TOY = Benchmark(

@@ -14,14 +14,15 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from tradi._torch import compiled_or_plain
 from tradi.bench.identity import fingerprint
 from tradi.bench.problem import Problem
 from tradi.bench.recipe import Recipe
 from tradi.methods import SWAG, TRADI
-from tradi.posterior import Posterior
+from tradi.models.regression import GaussianHead
+from tradi.posterior.posterior import Posterior
 from tradi.progress import track
-from tradi.regression import MeanVariance
-from tradi.tracking import Rates
+from tradi.tracking.tracker import Rates
 
 # Attaches a tracker, given how many steps an epoch has and the recipe.
 Attach = Callable[[nn.Module, Optimizer, int, Recipe], TRADI | SWAG]
@@ -63,10 +64,10 @@ def train(
     loader = problem.training(recipe.batch)
     trackers = {name: one(model, optimizer, len(loader), recipe) for name, one in attach.items()}
     clocks = {name: _clocked(tracker) for name, tracker in trackers.items()}
-    forward = _compiled(model) if recipe.compiled else model
+    forward = compiled_or_plain(model) if recipe.compiled else model
     run = _Training(model, forward, optimizer, trackers, clocks)
     optimizer.register_step_post_hook(run.count)
-    if isinstance(model, MeanVariance) and recipe.stages is not None:
+    if isinstance(model, GaussianHead) and recipe.stages is not None:
         started = time.perf_counter()
         recipe.stages.fit(model, optimizer, loader, problem.validation_batches)
         run.seconds = time.perf_counter() - started
@@ -183,17 +184,6 @@ class _Kept:
                 stacklevel=5,
             )
         return saved
-
-
-def _compiled(model: nn.Module) -> Callable[..., Any]:
-    """The model's forward pass, compiled once for each size of a batch; as it is where there is no compiler."""
-    fast = torch.compile(model, dynamic=False)
-
-    def forward(x: torch.Tensor) -> Any:
-        with torch._dynamo.config.patch(suppress_errors=True):
-            return fast(x)
-
-    return forward
 
 
 def _clocked(tracker: TRADI | SWAG) -> list[float]:

@@ -15,7 +15,7 @@ from tradi.bench.spec import Benchmark, Variant
 from tradi.bench.toy import METHODS
 from tradi.data.uci import NAMES, uci
 from tradi.models import mlp
-from tradi.regression import MeanVariance, TwoStage
+from tradi.models.regression import GaussianHead, TwoStage
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def load(name: str, root: Path, split: int, seed: int) -> Data:
 
 def network(hidden: int, own: float, data: Data, dropout: float | None) -> nn.Module:
     """One hidden layer, of 50 (protein: 100)."""
-    return MeanVariance(mlp(data.inputs, [hidden], dropout=own if dropout is None else dropout), hidden)
+    return GaussianHead(mlp(data.inputs, [hidden], dropout=own if dropout is None else dropout), hidden)
 
 
 def _variant(name: str) -> Variant:

@@ -1,13 +1,13 @@
-"""Every way to an ensemble, siblings: one file a method.
+"""Every way to an ensemble, siblings: one file per method.
 
 All end in `sample(members, seed) -> Ensemble`, those that follow training (TRADI, SWAG) after `posterior()`.
 """
 
 from tradi.methods.deep_ensemble import DeepEnsemble
 from tradi.methods.gaussian_perturbation import GaussianPerturbation
-from tradi.methods.maximum_probability import MaximumProbability
 from tradi.methods.mc_dropout import MCDropout
+from tradi.methods.single_network import SingleNetwork
 from tradi.methods.swag import SWAG
 from tradi.methods.tradi import TRADI
 
-__all__ = ["SWAG", "TRADI", "DeepEnsemble", "GaussianPerturbation", "MCDropout", "MaximumProbability"]
+__all__ = ["SWAG", "TRADI", "DeepEnsemble", "GaussianPerturbation", "MCDropout", "SingleNetwork"]

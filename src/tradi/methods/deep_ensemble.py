@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tradi.ensemble import Ensemble
+from tradi.ensemble.copying import copied
+from tradi.ensemble.ensemble import Ensemble
 from tradi.extras import require
-from tradi.methods.maximum_probability import MaximumProbability
-from tradi.posterior import Posterior, load_posterior
+from tradi.methods.single_network import SingleNetwork
+from tradi.posterior.files import check_same_architecture, model_tensors, read, write
+from tradi.posterior.posterior import Posterior, load_posterior
+from tradi.prediction.likelihoods import Likelihood
 from tradi.progress import track
-from tradi.storage import check_same_architecture, model_tensors, read, write
-from tradi.weights import copied
 
 Run = nn.Module | Posterior
 Fit = Callable[[nn.Module], Posterior | nn.Module | None]
@@ -35,7 +37,7 @@ class DeepEnsemble:
     def __init__(self, runs: Sequence[Run]) -> None:
         if not runs:
             raise ValueError("a deep ensemble needs at least one run")
-        self.runs = [run if isinstance(run, Posterior) else MaximumProbability(run) for run in runs]
+        self.runs = [run if isinstance(run, Posterior) else SingleNetwork(run) for run in runs]
         for number, run in enumerate(self.runs[1:], 1):
             check_same_architecture(model_tensors(run.model), model_tensors(self.runs[0].model), f"run {number}")
             if repr(run.model) != repr(self.runs[0].model):  # the same weights, but other layers around them
@@ -43,8 +45,15 @@ class DeepEnsemble:
                     f"run {number} is of another architecture: {run.model!r}, run 0 is {self.runs[0].model!r}"
                 )
 
-    def sample(self, members: int | None = None, seed: int = 0) -> Ensemble:
-        """An ensemble of the runs' networks; by default one a run."""
+    def sample(
+        self,
+        members: int | None = None,
+        seed: int = 0,
+        *,
+        refresh: Iterable[Any] | None = None,
+        likelihood: Likelihood | None = None,
+    ) -> Ensemble:
+        """An ensemble of the runs' networks; by default one per run. See `Posterior.sample`."""
         seed, members = operator.index(seed), len(self.runs) if members is None else members
         if members > len(self.runs) and not all(run.mean for run in self.runs):
             raise ValueError(
@@ -57,7 +66,15 @@ class DeepEnsemble:
             own = {name: parameter.detach() for name, parameter in run.model.named_parameters()}
             return own | dict(run.model.named_buffers()) | run.draw(i, seed)
 
-        return Ensemble(copied(self.runs[0].model), draw, members, moved=any(run.mean for run in self.runs))
+        first = self.runs[0]
+        return Ensemble(
+            copied(first.model),
+            draw,
+            members,
+            moved=any(run.mean for run in self.runs),
+            refresh=first.refresh if refresh is None else refresh,
+            likelihood=likelihood or first.likelihood,
+        )
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write all runs to one safetensors file."""
@@ -78,7 +95,7 @@ class DeepEnsemble:
         folder: str | PathLike[str] | None = None,
         workers: int = 1,
     ) -> DeepEnsemble:
-        """Train one run a seed.
+        """Train one run per seed.
 
         Args:
             make_model: a fresh network; called under the run's seed.
@@ -128,5 +145,5 @@ def _as_posterior(result: Posterior | nn.Module | None, model: nn.Module) -> Pos
     if isinstance(result, Posterior):
         return result
     if result is None or isinstance(result, nn.Module):
-        return MaximumProbability(model if result is None else result)
+        return SingleNetwork(model if result is None else result)
     raise TypeError(f"fit must return a posterior, a network or nothing, got {type(result).__name__}")

@@ -7,10 +7,11 @@ import math
 import torch
 from torch import nn
 
-from tradi.covariance import Independent
-from tradi.layers import by_layer
-from tradi.posterior import Posterior
-from tradi.weights import Select, as_predicate, check_trackable, copied, named_weights
+from tradi.ensemble.copying import copied
+from tradi.posterior.covariance import Independent
+from tradi.posterior.layers import by_layer
+from tradi.posterior.posterior import Posterior
+from tradi.tracking.selection import Select, as_predicate, check_trackable, named_weights
 
 
 class GaussianPerturbation(Posterior):

@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.dropout import _DropoutNd
 
-from tradi.ensemble import Ensemble
-from tradi.methods.maximum_probability import MaximumProbability
-from tradi.posterior import load_posterior
-from tradi.randomness import key
-from tradi.weights import copied
+from tradi._torch import DROPOUTS
+from tradi.ensemble.copying import copied
+from tradi.ensemble.ensemble import Ensemble
+from tradi.methods.single_network import SingleNetwork
+from tradi.posterior.posterior import load_posterior
+from tradi.posterior.randomness import key
+from tradi.prediction.likelihoods import Likelihood
 
 KEY = "_mask_key"  # a buffer, so that a member is a value of it, as elsewhere a value of the weights
 FUNCTIONS = {name for name in dir(nn.functional) if "dropout" in name}
@@ -54,14 +55,15 @@ class MCDropout:
             module.register_forward_pre_hook(_switch_on)
             module.register_forward_hook(_switch_off, always_call=True)
 
-    def sample(self, members: int, seed: int = 0) -> Ensemble:
+    def sample(self, members: int, seed: int = 0, *, likelihood: Likelihood | None = None) -> Ensemble:
         """An ensemble of `members` sets of masks."""
         seed = operator.index(seed)
-        return Ensemble(copied(self.model), lambda i: {KEY: torch.tensor(key(seed, i) % 2**63)}, members)
+        model = copied(self.model)
+        return Ensemble(model, lambda i: {KEY: torch.tensor(key(seed, i) % 2**63)}, members, likelihood=likelihood)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the network."""
-        MaximumProbability(self.model).save(path)
+        SingleNetwork(self.model).save(path)
 
     @classmethod
     def load(cls, path: str | PathLike[str], model: nn.Module) -> MCDropout:
@@ -70,7 +72,7 @@ class MCDropout:
 
 
 def _drops(module: nn.Module) -> bool:
-    if isinstance(module, _DropoutNd):
+    if isinstance(module, DROPOUTS):
         return module.p > 0
     if isinstance(module, nn.RNNBase):
         return module.dropout > 0 and module.num_layers > 1  # there is dropout between layers only

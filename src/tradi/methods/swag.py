@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tradi.covariance import Covariance, Independent, Piece
-from tradi.layers import Layer, by_layer
-from tradi.posterior import Posterior
-from tradi.randomness import Stream
-from tradi.tracking import Rates, Tracker
-from tradi.weights import Select, Weight, copied, flat
+from tradi.ensemble.copying import copied
+from tradi.posterior.covariance import Covariance, Independent, Piece
+from tradi.posterior.layers import Layer, by_layer
+from tradi.posterior.posterior import Posterior
+from tradi.posterior.randomness import Stream
+from tradi.tracking.selection import Select, Weight, flat
+from tradi.tracking.tracker import Rates, Tracker
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tradi.covariance import Covariance, FourierFeatures
-from tradi.equations import Gains, Rate
-from tradi.kalman import Kalman, Seen, State, observe
-from tradi.layers import by_layer
-from tradi.posterior import Posterior
-from tradi.tracking import Rates, Tracker
-from tradi.weights import Select, Weight, check_trackable, copied, except_normalisation, flat
+from tradi.ensemble.copying import copied
+from tradi.filter.equations import Gains, Rate
+from tradi.filter.kalman import Kalman, Observation, State, observe
+from tradi.posterior.covariance import Covariance, FourierFeatures
+from tradi.posterior.layers import by_layer
+from tradi.posterior.posterior import Posterior
+from tradi.tracking.selection import Select, Weight, check_trackable, except_normalisation, flat
+from tradi.tracking.tracker import Rates, Tracker
 
 
 @dataclass(eq=False)
@@ -36,7 +37,7 @@ class Block:
         pieces = zip(self.weights, values.split(self.sizes), strict=True)
         return {weight.name: piece.clone().view(weight.parameter.shape) for weight, piece in pieces}
 
-    def seen(self, kalman: Kalman, moved: Rates) -> Seen:
+    def seen(self, kalman: Kalman, moved: Rates) -> Observation:
         """The block after a step that moved some of its weights; the others kept their place."""
         state = self.state
         parameters = [weight.parameter for weight in self.weights]
@@ -45,13 +46,13 @@ class Block:
             state.mean, state.second = state.mean.to(device), state.second.to(device)
         weight = _row(parameters, state)
         if not kalman.equations.needs_gradient:
-            return Seen(state.mean, state.second, weight, None, 0.0)
+            return Observation(state.mean, state.second, weight, None, 0.0)
         gradient = _row([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters], state)
         each = [float(moved.get(weight, 0.0)) for weight in self.weights]
         lr: Rate = each[0]
         if state.second.ndim == 2:
             lr = torch.cat([state.mean.new_full((n,), rate) for n, rate in zip(self.sizes, each, strict=True)])
-        return Seen(state.mean, state.second, weight, gradient, lr)
+        return Observation(state.mean, state.second, weight, gradient, lr)
 
 
 def _row(tensors: Sequence[Tensor], state: State) -> Tensor:
@@ -67,8 +68,8 @@ class TRADI(Tracker):
     Args:
         model: any module, also compiled or wrapped for data-parallel training. It is never modified.
         optimizer: any torch optimizer, or several that share the model.
-        kalman: the filter. The default needs no tuning; `Kalman.paper()` and `Kalman.released()` are the faithful ones.
-        covariance: how noise hangs together inside a layer, used when sampling.
+        kalman: the filter. The default needs no tuning; `TRADI.paper` and `TRADI.released` pair the faithful ones.
+        covariance: how noise is correlated within a layer, used when sampling.
         select: which weights to track: a name pattern, a module type, a function of (name, module, parameter), or
             several of these. Default: all trainable ones, save those of normalisation layers.
     """
@@ -80,7 +81,7 @@ class TRADI(Tracker):
         *,
         kalman: Kalman = Kalman(),
         covariance: Covariance = FourierFeatures(),
-        select: Select | None = None,
+        select: Select = except_normalisation,
     ) -> None:
         for name, value, kind in (("kalman", kalman, Kalman), ("covariance", covariance, Covariance)):
             if not isinstance(value, kind):
@@ -91,8 +92,18 @@ class TRADI(Tracker):
         self.covariance = covariance
         self._blocks: dict[Weight, Block] = {}
         self._gains = lru_cache(maxsize=2)(kalman.gains)  # mostly, all weights count the same steps
-        super().__init__(model, optimizer, _default(kalman) if select is None else select)
+        super().__init__(model, optimizer, select)
         self._units(self.tracked)  # what cannot be tracked is an error now, not at the first step
+
+    @classmethod
+    def paper(cls, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer]) -> TRADI:
+        """The paper to the letter: Algorithm 1 on all weights, with its Fourier features. Leave the scale at 1."""
+        return cls(model, optimizer, kalman=Kalman.paper(), covariance=FourierFeatures.paper(), select="*")
+
+    @classmethod
+    def released(cls, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer]) -> TRADI:
+        """The authors' released script: its filter, a phase for every weight, normalisation layers left as trained."""
+        return cls(model, optimizer, kalman=Kalman.released(), covariance=FourierFeatures.released())
 
     @property
     def options(self) -> dict[str, Any]:
@@ -107,7 +118,7 @@ class TRADI(Tracker):
         variance: dict[str, Tensor] = {}
         covariance = {}
         for block in self._current():
-            spread = block.state.variance
+            spread = block.state.second.clone()
             mean |= block.by_name(block.state.mean)
             variance |= block.by_name(spread.diagonal() if self.covariance.joint else spread)
             if self.covariance.joint:
@@ -123,7 +134,6 @@ class TRADI(Tracker):
                     "second": block.state.second.clone(),
                     "step": block.state.step,
                     "observed": block.state.observed,
-                    "unit": block.state.unit,
                 }
                 for block in self._current()
             },
@@ -145,8 +155,7 @@ class TRADI(Tracker):
             row = torch.cat([value.reshape(-1) for value in saved["mean"].values()])
             device, dtype = weights[0].parameter.device, _state_dtype(weights[0].parameter)
             mean, second = row.to(device, dtype), second.to(device, dtype, copy=True)
-            unit = saved.get("unit", 1.0)  # what it was while no checkpoint said so
-            now = State(mean, second, saved["step"], saved["observed"], unit)
+            now = State(mean, second, saved["step"], saved["observed"])
             blocks |= dict.fromkeys(weights, Block(weights, now))
         if state["steps"] and not blocks:
             raise ValueError(f"the checkpoint is damaged: it is of {state['steps']} steps and holds no weights")
@@ -156,7 +165,7 @@ class TRADI(Tracker):
     def observe(self, moved: Rates) -> None:
         if not moved.keys() <= self._blocks.keys():
             self._start(moved)
-        due: dict[Gains, list[Seen]] = {}
+        due: dict[Gains, list[Observation]] = {}
         for block in dict.fromkeys(map(self._blocks.__getitem__, moved)):
             now = block.state.advance(self._gains)
             if now is not None:
@@ -187,10 +196,6 @@ class TRADI(Tracker):
         itemsize = max((_state_dtype(weight.parameter).itemsize for weight in weights), default=4)
         self.covariance.check(sizes, itemsize)
         return list(units.values())
-
-
-def _default(kalman: Kalman) -> Select:
-    return "*" if kalman.normalisation else except_normalisation
 
 
 def _started(kalman: Kalman, weights: list[Weight], joint: bool) -> State:

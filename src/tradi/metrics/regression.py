@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tradi.metrics import checks
 from tradi.metrics.types import Mixture
-from tradi.prediction import gaussian_log_prob
+from tradi.prediction.gaussian import gaussian_log_prob
 
 
 def rmse(mean: Tensor, y: Tensor) -> float:

@@ -9,7 +9,7 @@ from tradi.metrics.types import Classes, Mixture
 
 def one_minus_confidence(prediction: Classes) -> Tensor:
     r"""The paper's score, $1 - \max_c \bar p_c$, of the mean of the members' probabilities; higher = more OOD."""
-    return prediction.doubt
+    return prediction.one_minus_confidence
 
 
 def predictive_entropy(prediction: Classes) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a metric needs of a prediction; `tradi.Categorical` and `tradi.GaussianMixture` have it."""
+"""What a metric needs of a prediction; `tradi.ClassPrediction` and `tradi.GaussianMixture` have it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Classes(Protocol):
     @property
     def confidence(self) -> Tensor: ...
     @property
-    def doubt(self) -> Tensor: ...
+    def one_minus_confidence(self) -> Tensor: ...
     @property
     def entropy(self) -> Tensor: ...
     @property

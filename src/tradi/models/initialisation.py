@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import nn
-from torch.nn.modules.conv import _ConvNd
+
+from tradi._torch import CONVOLUTIONS
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -19,9 +20,9 @@ def he_initialised(model: Model) -> Model:
     either direction is enough (their section 2.2). BatchNorm begins with scale 1 and shift 0 and PReLU with slope 0.25,
     as torch makes them.
     """
-    for layer in model.modules():
-        if isinstance(layer, nn.Linear | _ConvNd):
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
+    layers: list[Any] = [layer for layer in model.modules() if isinstance(layer, (nn.Linear, *CONVOLUTIONS))]
+    for layer in layers:
+        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
     return model

@@ -16,7 +16,7 @@ from tradi import metrics
 from tradi.bench import BENCHMARKS
 from tradi.bench.measured import Pictures
 from tradi.bench.results import Result, read_pictures, read_results
-from tradi.bench.scenes import Scenes
+from tradi.bench.segmentation import SegmentationProblem
 from tradi.report import figures
 from tradi.report.pictures import panels
 from tradi.report.tables import by_problem, in_order, tables
@@ -103,7 +103,7 @@ def draw_pictures(results: Sequence[Result], folder: Path, data: Path | None) ->
     return drawn
 
 
-def _scenes(results: Sequence[Result], data: Path) -> Scenes | None:
+def _scenes(results: Sequence[Result], data: Path) -> SegmentationProblem | None:
     """The problem that results are of, for its images; None where these, and no others, are not to be had."""
     key = results[0].key
     variants = BENCHMARKS[key.benchmark].variants if key.benchmark in BENCHMARKS else ()
@@ -124,7 +124,7 @@ def _scenes(results: Sequence[Result], data: Path) -> Scenes | None:
             stacklevel=2,
         )
         return None
-    return problem if isinstance(problem, Scenes) else None
+    return problem if isinstance(problem, SegmentationProblem) else None
 
 
 def _draw(kind: str, curves: dict[str, dict[str, Any]]) -> Figure:

@@ -1,0 +1,109 @@
+"""Every private torch name that tradi stands on, and what happens where a torch version lacks it.
+
+Enters: nothing of tradi. Leaves: functions and types under public names.
+Who may import it: every room. No other module names anything of torch that begins with an underscore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__ = [
+    "CONVOLUTIONS",
+    "DROPOUTS",
+    "NORMS",
+    "BatchNorm",
+    "RunningNorm",
+    "compiled_module",
+    "compiled_or_plain",
+    "foreach_add_",
+    "foreach_addcmul_",
+    "foreach_lerp_",
+    "foreach_mul",
+    "foreach_mul_",
+    "foreach_sub",
+    "foreach_sub_",
+    "module_tables",
+    "tree_flatten",
+    "tree_leaves",
+    "tree_map",
+    "tree_unflatten",
+    "version_of",
+]
+
+try:
+    from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+except ImportError as error:  # pragma: no cover
+    raise ImportError(
+        f"torch {torch.__version__} has no torch.utils._pytree, which tradi needs: install torch>=2.6,<3"
+    ) from error
+
+RunningNorm = nn.modules.batchnorm._NormBase  # BatchNorm and InstanceNorm: layers with running statistics
+BatchNorm = nn.modules.batchnorm._BatchNorm
+NORMS: tuple[type[nn.Module], ...] = (RunningNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+
+
+def _family(module: str, base: str, public: Sequence[str]) -> tuple[Any, ...]:
+    """The private base class of a family of layers, or its public members where the base has gone."""
+    found = getattr(getattr(nn.modules, module), base, None)
+    return (found,) if found is not None else tuple(getattr(nn, name) for name in public)
+
+
+CONVOLUTIONS: Any = _family(
+    "conv", "_ConvNd", ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
+)
+DROPOUTS: Any = _family(
+    "dropout", "_DropoutNd", ["Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"]
+)
+
+
+# One call for a list of tensors instead of one for each. torch's optimizers stand on these operations too.
+def _foreach(name: str, one: Callable[..., Any]) -> Callable[..., Any]:
+    """torch's operation on lists, or `one` applied to each tensor in turn."""
+
+    def in_turn(tensors: Sequence[Tensor], *others: Any, **options: Any) -> tuple[Any, ...]:
+        rows = zip(tensors, *(o if isinstance(o, list | tuple) else [o] * len(tensors) for o in others), strict=True)
+        return tuple(one(*row, **options) for row in rows)
+
+    found: Callable[..., Any] = getattr(torch, f"_foreach_{name}", in_turn)
+    return found
+
+
+foreach_add_ = _foreach("add_", Tensor.add_)
+foreach_addcmul_ = _foreach("addcmul_", Tensor.addcmul_)
+foreach_lerp_ = _foreach("lerp_", Tensor.lerp_)
+foreach_mul = _foreach("mul", Tensor.mul)
+foreach_mul_ = _foreach("mul_", Tensor.mul_)
+foreach_sub = _foreach("sub", Tensor.sub)
+foreach_sub_ = _foreach("sub_", Tensor.sub_)
+
+
+def module_tables(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The dictionaries in which a module keeps its parameters and its buffers, by their names in it."""
+    return module._parameters, module._buffers
+
+
+def version_of(tensor: Tensor) -> int:
+    """How many times a tensor was changed in place; 0 where torch does not count."""
+    return int(getattr(tensor, "_version", 0))
+
+
+def compiled_module(model: nn.Module) -> nn.Module | None:
+    """The module that `torch.compile` wrapped, or None."""
+    inner = getattr(model, "_orig_mod", None)
+    return inner if isinstance(inner, nn.Module) else None
+
+
+def compiled_or_plain(model: nn.Module) -> Callable[..., Any]:
+    """The model's forward pass, compiled once for each batch size; as it is where there is no compiler."""
+    fast = torch.compile(model, dynamic=False)
+
+    def forward(x: Tensor) -> Any:
+        with torch._dynamo.config.patch(suppress_errors=True):
+            return fast(x)
+
+    return forward

@@ -1,0 +1,18 @@
+"""`tradi report`: tables and figures from a folder of results."""
+
+from __future__ import annotations
+
+import argparse
+
+from tradi.extras import require
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write the report and print its files."""
+    require("matplotlib", "bench")
+    from tradi.report.page import write_report
+
+    if options.data is not None and not options.data.is_dir():
+        raise FileNotFoundError(f"{options.data} is not a folder of data")
+    for path in write_report(options.results, options.out or options.results, options.data):
+        print(path)

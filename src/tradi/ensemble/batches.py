@@ -1,0 +1,236 @@
+"""What loaders give, and how it reaches a model."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from tradi._torch import tree_leaves, tree_map
+
+Pair = tuple[Any, Any]  # inputs and target
+
+LABELS = "labels"  # the target in a batch that is a dict, as Hugging Face's collators name it
+
+
+def check_reiterable(loader: Iterable[Any], argument: str) -> None:
+    """Raise for what cannot be iterated batch by batch, again for every member.
+
+    Raises:
+        TypeError: for a tensor, an array, a data set or a one-pass iterator.
+    """
+    if isinstance(loader, Tensor | np.ndarray):
+        raise TypeError(
+            f"{argument} must give batches: pass a DataLoader or a list of batches, such as [x], not a tensor or array"
+        )
+    _check_loader(loader, argument)
+    if isinstance(loader, Iterator):
+        raise TypeError(
+            f"{argument} must be iterable more than once, such as a DataLoader or a list of batches, "
+            f"got the one-pass iterator {type(loader).__name__}"
+        )
+
+
+def _check_loader(loader: Iterable[Any], argument: str) -> None:
+    if isinstance(loader, Dataset):
+        raise TypeError(
+            f"{argument} must give batches, and a data set gives single samples: pass "
+            "DataLoader(dataset, batch_size=...)"
+        )
+    if isinstance(loader, tuple):
+        raise TypeError(
+            f"{argument} is a tuple, which could be one batch or several: pass a list of batches, such as [(x, y)], or "
+            "call ensemble(x, ...) with several inputs"
+        )
+    if isinstance(loader, Mapping) or not isinstance(loader, Iterable):
+        raise TypeError(f"{argument} must give batches, such as a DataLoader or a list, got {type(loader).__name__}")
+
+
+def as_loader(data: Any, argument: str) -> Iterable[Any]:
+    """A loader as it is; a tensor, an array or a dict of them as one batch.
+
+    Raises:
+        TypeError: for what is neither.
+    """
+    if isinstance(data, Tensor | np.ndarray | Mapping):
+        return [data]
+    _check_loader(data, argument)
+    loader: Iterable[Any] = data
+    return loader
+
+
+def batches(loader: Iterable[Any], argument: str, like: Tensor) -> Iterator[Pair]:
+    """(inputs, target) of every batch, on the device of `like`; the target is None where a batch is inputs alone.
+
+    A tuple or list of two is (inputs, target). A dict is inputs, and its "labels", if any, are the target. Arrays
+    become tensors, floating-point inputs in the type of `like`.
+
+    Raises:
+        ValueError: for a batch of another form, or no batch at all.
+    """
+    empty = True
+    for batch in loader:
+        empty = False
+        inputs, target = _parts(batch, argument)
+        yield _moved(inputs, like, convert=True), _moved(target, like, convert=False)
+    if empty:
+        raise ValueError(f"{argument} gave no batches: pass data, or check its length and drop_last")
+
+
+def _parts(batch: Any, argument: str) -> Pair:
+    if isinstance(batch, tuple | list):
+        if not 1 <= len(batch) <= 2:
+            raise ValueError(
+                f"{argument} gave a batch of {len(batch)} parts: expected inputs or (inputs, target), several inputs "
+                "as ((x, mask), target), a list of images as ([image, ...], target)"
+            )
+        return batch[0], batch[1] if len(batch) > 1 else None
+    if isinstance(batch, Mapping) and LABELS in batch:
+        return {key: value for key, value in batch.items() if key != LABELS}, batch[LABELS]
+    return batch, None
+
+
+def _moved(part: Any, like: Tensor, convert: bool) -> Any:
+    def move(leaf: Any) -> Any:
+        if isinstance(leaf, np.ndarray):
+            leaf = torch.as_tensor(leaf)
+            if convert and leaf.is_floating_point():
+                leaf = leaf.to(like.dtype)
+        return leaf.to(like.device) if isinstance(leaf, Tensor) else leaf
+
+    # tree_map alone takes a fiftieth of a small network's forward pass.
+    return move(part) if isinstance(part, Tensor) else tree_map(move, dict(part) if isinstance(part, Mapping) else part)
+
+
+class Caller:
+    """How inputs are passed to a model: a mapping by keyword, several parts by position, else as one argument.
+
+    Args:
+        model: whose signature decides.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        try:
+            self._signature: inspect.Signature | None = inspect.signature(model.forward)
+        except (TypeError, ValueError):
+            self._signature = None
+
+    def arguments(self, inputs: Any, target: Any = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Positional and keyword arguments.
+
+        Raises:
+            TypeError: if the model needs other arguments than the inputs give.
+        """
+        args: tuple[Any, ...] = (inputs,)
+        kwargs: dict[str, Any] = {}
+        if isinstance(inputs, Mapping):
+            args, kwargs = (), dict(inputs)
+        elif isinstance(inputs, tuple) or (isinstance(inputs, list) and not self._is_list_of_samples(inputs, target)):
+            args = tuple(inputs)
+        if not self._binds(args, kwargs):
+            given = f"{len(args)} input(s)" if args else f"inputs {sorted(map(str, kwargs))}"
+            raise TypeError(
+                f"the model's forward{self._signature} cannot be called with {given}: a batch is (inputs, target), and "
+                "several inputs are a tuple, ((x, mask), target), or a dict by their names"
+            )
+        return args, kwargs
+
+    def _is_list_of_samples(self, inputs: list[Any], target: Any) -> bool:
+        """Whether a list is one argument, such as images of different sizes: its parts are samples and not batches."""
+        if not self._binds(tuple(inputs), {}):
+            return self._binds((inputs,), {})
+        if not isinstance(target, Tensor | list | tuple) or (isinstance(target, Tensor) and target.ndim == 0):
+            return False
+        lengths = {len(part) for part in inputs if isinstance(part, Tensor) and part.ndim}
+        return len(inputs) == len(target) and lengths != {len(target)}
+
+    def _binds(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        if self._signature is None:
+            return True
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError:
+            return False
+        return True
+
+
+def in_parts(data: Iterable[Pair], most: int) -> Iterator[list[Pair]]:
+    """Batches in lists of `most` bytes or a little more, to go through again without reading them again."""
+    part: list[Pair] = []
+    held = 0
+    for batch in data:
+        part.append(batch)
+        held += sum(leaf.nbytes for leaf in tree_leaves(batch) if isinstance(leaf, Tensor))
+        if held >= most:
+            yield part
+            part, held = [], 0
+    if part:
+        yield part
+
+
+class SameOrder:
+    """Watches that a loader gives the same samples in the same order every time: losses are compared one by one.
+
+    Args:
+        argument: what errors call the loader.
+    """
+
+    def __init__(self, argument: str) -> None:
+        self.argument = argument
+        self._first: list[list[Any]] = []
+        self._complete = False
+
+    def watch(self, data: Iterable[Pair]) -> Iterator[Pair]:
+        """The same (inputs, target) pairs, each compared with what came at its place the first time.
+
+        Raises:
+            ValueError: if they differ.
+        """
+        number = 0
+        for batch in data:
+            self._check(number, batch)
+            yield batch
+            number += 1
+        self._end(number)
+
+    def _check(self, number: int, batch: Any) -> None:
+        seen = [_fingerprint(leaf) for leaf in tree_leaves(batch)]
+        if not self._complete:
+            self._first.append(seen)
+        elif number >= len(self._first) or not _same(self._first[number], seen):
+            self._refuse()
+
+    def _end(self, batches: int) -> None:
+        if batches != len(self._first):
+            self._refuse()
+        self._complete = True
+
+    def _refuse(self) -> None:
+        raise ValueError(
+            f"{self.argument} gives its samples in another order, number or form every time, and scales are compared "
+            "sample by sample: pass a loader with shuffle=False and without random augmentation"
+        )
+
+
+def _fingerprint(leaf: Any) -> Any:
+    """What tells one batch from another, cheaply: a sum for every sample."""
+    if not isinstance(leaf, Tensor):
+        return repr(leaf)
+    values = torch.view_as_real(leaf) if leaf.is_complex() else leaf
+    single = torch.promote_types(values.dtype, torch.float32)  # halves overflow
+    return values.reshape(len(values), -1).sum(1, dtype=single) if values.ndim else values
+
+
+def _same(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
+    return len(ours) == len(theirs) and all(_alike(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def _alike(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return torch.equal(a, b) or (a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all()))
+    return type(a) is type(b) and a == b

@@ -1,0 +1,324 @@
+"""The ensemble: members of one architecture, run one after another."""
+
+from __future__ import annotations
+
+import copy
+import operator
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tradi.ensemble.batches import Caller, Pair, SameOrder, as_loader, batches, check_reiterable, in_parts
+from tradi.ensemble.batchnorm import refreshed, running_layers
+from tradi.ensemble.joining import concatenated, joined
+from tradi.ensemble.parameter_swap import ParameterSwap, SwappedIn
+from tradi.prediction.likelihoods import Likelihood, infer, per_value
+from tradi.progress import track
+
+KEEP_BYTES = 1 << 28  # members are kept once drawn where all of them fit in this; otherwise only as many at a time
+
+State = dict[str, Tensor]
+
+
+class Ensemble:
+    """Members of one architecture with weights of their own, run one after another.
+
+    Args:
+        model: gives the architecture and whatever a member does not draw. It must belong to the ensemble alone.
+        draw: weights of member i, by parameter name: a function of i and nothing else.
+        size: number of members.
+        moved: the members' weights are not those that BatchNorm's statistics belong to, so a refresh is due.
+        refresh: training data that the statistics are recomputed on at first use; None leaves that to `refresh()`.
+        likelihood: what outputs mean; `predict` needs it.
+
+    Raises:
+        ValueError: if `size` is below 1.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        draw: Callable[[int], State],
+        size: int,
+        *,
+        moved: bool = False,
+        refresh: Iterable[Any] | None = None,
+        likelihood: Likelihood | None = None,
+    ) -> None:
+        size = operator.index(size)
+        if size < 1:
+            raise ValueError(f"an ensemble needs at least 1 member, got {size}")
+        if refresh is not None:
+            check_reiterable(refresh, "refresh")
+        self.likelihood = likelihood
+        self._model = model.eval()
+        self._draw = draw
+        self._size = size
+        self._stale = moved and bool(running_layers(model))
+        self._refresh = refresh
+        self._shared = {name: p.detach() for name, p in model.named_parameters()}
+        self._buffers = dict(model.named_buffers())
+        self._statistics: dict[int, State] = {}
+        self._kept: dict[int, State] = {}
+        self._swap = ParameterSwap(model)
+        self._caller = Caller(model)
+        self._fit = KEEP_BYTES // max(sum(t.nbytes for t in self._shared.values()), 1)
+        self._lock = threading.RLock()  # members take turns in one module
+
+    def __repr__(self) -> str:
+        weights = sum(parameter.numel() for parameter in self._shared.values())
+        parts = [f"{self._size} members of {type(self._model).__name__}", f"{weights:,} weights each"]
+        if self.likelihood is not None:
+            parts.append(repr(self.likelihood))
+        if running_layers(self._model):
+            due = "is refreshed at first use" if self._refresh is not None else "is not refreshed"
+            parts.append(f"BatchNorm {due if self._stale else 'is up to date'}")
+        return f"Ensemble({', '.join(parts)})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the lock, of which a copy gets its own."""
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        return (self[i] for i in range(self._size))
+
+    def __getitem__(self, i: int) -> nn.Module:
+        """Member i as an ordinary module of its own, in eval mode.
+
+        Raises:
+            IndexError: if there is no such member.
+        """
+        i = self._index(i)
+        self._make_ready()
+        with torch.inference_mode(False), torch.no_grad():
+            with self._lock:
+                module = copy.deepcopy(self._model)
+            tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+            for name, value in {**self._weights(i), **self._statistics.get(i, {})}.items():
+                tensors[name].copy_(value)
+        return module
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raw outputs of all members, stacked along a new first axis: (members, batch, ...).
+
+        Tuples, dicts and dataclasses keep their form, with every tensor in them stacked. Gradients flow to the inputs
+        alone. The model must return new tensors: one that it fills again at every call is the last member's for all.
+        """
+        self._make_ready()
+        return joined(_stacked, [self._run(self._swapped(i), args, kwargs) for i in range(self._size)])
+
+    def predict(self, data: Any, *, likelihood: Likelihood | None = None) -> Any:
+        """The prediction of the task: the members' averaged probabilities, or their mixture of Gaussians.
+
+        Args:
+            data: inputs (a tensor, an array, or a dict of them), or a loader, which is read once for all members.
+            likelihood: what outputs mean, if it is another than the posterior's; where neither is known, it is inferred
+                from the targets of the loader.
+
+        Returns:
+            A `ClassPrediction`, `GaussianMixture` or `BernoulliPrediction`, in the order of the data.
+
+        Raises:
+            TypeError: if the likelihood is not known and cannot be inferred, or the targets do not fit it.
+        """
+        task = likelihood or self.likelihood
+        if task is not None and not isinstance(task, Likelihood):
+            raise TypeError(f"likelihood must be one of tradi.likelihoods, such as Classification(), got {task!r}")
+        found: list[Likelihood] = []
+
+        def wanted(output: Any, target: Any) -> Any:
+            if not found:
+                found.append(_checked_task(task, output, target))
+            return found[0].output(output)
+
+        outputs = self._gathered(data, wanted)
+        return found[0].predict(outputs)
+
+    def outputs(self, data: Any) -> Any:
+        """Raw outputs of a whole data set, (members, samples, ...), in one pass over it.
+
+        Args:
+            data: inputs or a loader, as in `predict`.
+
+        Raises:
+            TypeError: if outputs of batches cannot be joined: single numbers, other lengths, or no tensors at all.
+        """
+        return self._gathered(data, lambda output, _: output)
+
+    def iterate(self, loader: Iterable[Any], order: SameOrder | None = None) -> Iterator[tuple[int, int, Any, Any]]:
+        """(member, number of the batch, output, target), keeping no outputs and reading the data once.
+
+        Members take turns over as many batches as fit in memory: of every batch the last member is seen before the
+        first of the next ones.
+
+        Args:
+            loader: of (inputs, target) batches.
+            order: passed to several calls, it checks that all of them see the same samples.
+        """
+        self._make_ready()
+        number = 0
+        argument = "loader" if order is None else order.argument
+        data = batches(loader, argument, self._like)
+        for part in in_parts(data if order is None else order.watch(data), KEEP_BYTES):
+            for i in range(self._size):
+                for place, (output, target) in enumerate(self._member_outputs(i, part)):
+                    yield i, number + place, output, target
+            number += len(part)
+
+    def _gathered(self, data: Any, wanted: Callable[[Any, Any], Any]) -> Any:
+        """What is wanted of every output, (members, samples, ...)."""
+        self._make_ready()
+        loader = as_loader(data, "data")
+        done = []
+        for part in in_parts(batches(loader, "data", self._like), KEEP_BYTES):
+            everything: Any = None  # made for all members once the first has shown its form, and filled in place
+            for i in track(range(self._size), "predicting", self._size):
+                member = joined(concatenated, [wanted(*pair) for pair in self._member_outputs(i, part)])
+                if i == 0:
+                    everything = joined(partial(_room, self._size), [member])
+                joined(partial(_put, i), [everything, member])
+            done.append(everything)
+        return done[0] if len(done) == 1 else joined(_appended, done)
+
+    def _member_outputs(self, i: int, data: Iterable[Pair]) -> Iterator[Pair]:
+        member = self._swapped(i)
+        for inputs, target in data:
+            args, kwargs = self._caller.arguments(inputs, target)
+            with torch.no_grad():
+                output = self._run(member, args, kwargs)
+            yield output, target
+
+    def refresh(self, loader: Iterable[Any]) -> Ensemble:
+        """Recompute every member's BatchNorm statistics on the (training) data, now; returns the ensemble itself.
+
+        Pass shuffled, representative data; some thousand samples are as good as millions. Without such layers nothing
+        is read and nothing happens.
+        """
+        if running_layers(self._model):
+            check_reiterable(loader, "refresh")
+            statistics: dict[int, State] = {}
+            for members in track(self._groups(loader), "refreshing BatchNorm"):
+                with self._lock, torch.inference_mode(False):
+                    states = [self._state(i) for i in members]
+                    data = batches(loader, "refresh", self._like)
+                    fresh = refreshed(self._model, self._swap, self._caller, states, data)
+                statistics |= zip(members, fresh, strict=True)
+            with self._lock:
+                self._statistics, self._stale = statistics, False
+        return self
+
+    def _make_ready(self) -> None:
+        """Refresh at first use where the data for it is known, and warn where it is not."""
+        if not self._stale:
+            return
+        with self._lock:
+            if self._stale and self._refresh is not None:
+                self.refresh(self._refresh)
+        if self._stale:
+            self._stale = False
+            warnings.warn(
+                "members have other weights than those that BatchNorm's statistics were collected with: pass "
+                "refresh=training_batches to choose_scale() or sample(), or call refresh(training_batches)",
+                stacklevel=3,
+            )
+
+    def _groups(self, loader: Iterable[Any]) -> list[range]:
+        """Members that read the data together: as many as fit in memory, one at the least.
+
+        Where the data is at hand, each by itself: the weights of one then stay in the cache from batch to batch.
+        """
+        at_hand = type(loader) in (list, tuple)  # reading it again costs nothing
+        step = 1 if at_hand else min(max(self._fit, 1), self._size)
+        return [range(i, min(i + step, self._size)) for i in range(0, self._size, step)]
+
+    @property
+    def _like(self) -> Tensor:
+        """A tensor on the model's device, of its floating-point type."""
+        tensors = [*self._shared.values(), *self._buffers.values()]
+        return next((t for t in tensors if t.is_floating_point()), torch.empty(0))
+
+    def _index(self, i: int) -> int:
+        if not -self._size <= i < self._size:
+            raise IndexError(f"member {i} of an ensemble of {self._size}")
+        return i % self._size
+
+    def _run(self, member: SwappedIn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with self._lock, member:
+            return self._model(*args, **kwargs)
+
+    def _swapped(self, i: int) -> SwappedIn:
+        return self._swap.with_state(self._state(i))
+
+    def _state(self, i: int) -> State:
+        # Detached weights stand in for those not drawn, so that no graph is built behind a user's back, and copies of
+        # buffers, so that a forward that writes to them leaves nothing behind for the next member.
+        state = self._shared | self._buffers | self._weights(i) | self._statistics.get(i, {})
+        return state | {name: state[name].clone() for name in self._buffers}
+
+    def _weights(self, i: int) -> State:
+        if i in self._kept:
+            return self._kept[i]
+        with torch.inference_mode(False), torch.no_grad():  # what is kept must serve in any mode later
+            weights = self._draw(i)
+        if self._fit >= self._size:
+            self._kept[i] = weights
+        return weights
+
+
+def _checked_task(task: Likelihood | None, output: Any, target: Any) -> Likelihood:
+    """The task, inferred where it is not given; targets that do not fit it are inputs that went the wrong way."""
+    if target is None:
+        if task is None:
+            raise TypeError(
+                "it is not known what the outputs mean: choose_scale() remembers the likelihood, or pass one, such as "
+                "predict(x, likelihood=tradi.likelihoods.Classification())"
+            )
+        return task
+    try:
+        task = infer(output, target) if task is None else task
+        per_value(task.fitted([(output, target)]), output, target)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"the second part of a batch is taken for the target, which does not fit ({error}): several inputs are "
+            "a tuple, as in [((x, mask), target)]"
+        ) from error
+    return task
+
+
+def _stacked(outputs: Sequence[Tensor]) -> Tensor:
+    return torch.stack(list(outputs))
+
+
+def _appended(parts: Sequence[Tensor]) -> Tensor:
+    """Parts of a data set in one, each (members, samples, ...)."""
+    shapes = {tuple(part.shape[2:]) for part in parts}
+    if len(shapes) > 1:
+        raise TypeError(f"outputs of batches differ in shape beside their first axis, {sorted(shapes)}")
+    return torch.cat(list(parts), 1)
+
+
+def _room(members: int, only: Sequence[Tensor]) -> Tensor:
+    """Room for so many of what one member gave."""
+    return only[0].new_empty((members, *only[0].shape))
+
+
+@torch.no_grad()
+def _put(i: int, pair: Sequence[Tensor]) -> Tensor:
+    """The second into row i of the first."""
+    rows, row = pair
+    if (row.shape, row.dtype) != (rows.shape[1:], rows.dtype):
+        one, other = (f"{tuple(tensor.shape)}, {tensor.dtype}" for tensor in (rows[0], row))
+        raise TypeError(f"outputs differ in form: {one} of member 0 and {other} of member {i}")
+    return rows[i].copy_(row)

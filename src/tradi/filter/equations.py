@@ -1,0 +1,134 @@
+"""The equations of one filter step: the default, the paper's, and those of the released script."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from tradi._torch import foreach_add_, foreach_lerp_, foreach_mul, foreach_mul_, foreach_sub, foreach_sub_
+
+Rate = float | Tensor
+Tensors = tuple[Tensor, ...]
+# Adds c * a b to the second moments: elementwise for variances, as an outer product for a full covariance.
+Accumulate = Callable[[Tensors, Tensors, Tensors, float], None]
+
+
+class Gains(NamedTuple):
+    """How much an observation counts: Q of the mean's filter and Q of the variance's."""
+
+    mean: float
+    variance: float
+
+
+class Equations(Protocol):
+    """What is predicted and what is observed: the model behind the gains."""
+
+    needs_gradient: bool
+
+    def start(self, weight: Tensor, fan_in: int) -> tuple[Tensor, Tensor]:
+        """Mean and variance before the first update; the weight is the one that the first update will see."""
+        ...
+
+    def step(self, at: Step, add: Accumulate) -> None:
+        """One prediction and correction of `at.mean` and `at.second`, in place."""
+        ...
+
+
+@dataclass
+class Step:
+    """What one update works on: pieces of weights that share a step, so that small ones share the operations too.
+
+    `second` holds variances like `mean`, or the covariance matrices of flat means; `gradient` is empty where the
+    equations need none; `lr` is a number for every piece, or for every weight of it.
+    """
+
+    mean: Tensors
+    second: Tensors
+    weight: Tensors
+    gradient: Tensors
+    lr: tuple[Rate, ...]
+    q: Gains
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    r"""A random walk observed through the weights: the mean and variance of the recent trajectory. The default.
+
+    $$ d = \omega - \mu, \quad \mu \leftarrow \mu + Q_\mu d, \quad
+       \sigma^2 \leftarrow (1 - Q_\sigma)\,\sigma^2 + Q_\sigma (1 - Q_\mu)\, d^2 $$
+
+    (1 - Q) d^2 is what the innovation d says of the observation noise, since E d^2 = P^- + r = r / (1 - Q).
+    With equal gains these are exactly the weighted mean and variance of all weights seen.
+    """
+
+    needs_gradient = False
+
+    def start(self, weight: Tensor, fan_in: int) -> tuple[Tensor, Tensor]:
+        del fan_in
+        return weight.clone(), torch.zeros_like(weight)
+
+    def step(self, at: Step, add: Accumulate) -> None:
+        innovation = foreach_sub(at.weight, at.mean)
+        foreach_add_(at.mean, innovation, alpha=at.q.mean)
+        foreach_mul_(at.second, 1 - at.q.variance)
+        add(at.second, innovation, innovation, at.q.variance * (1 - at.q.mean))
+
+
+@dataclass(frozen=True)
+class AlgorithmOne:
+    r"""Algorithm 1 of the paper's appendix, to the letter.
+
+    $$ \mu^- = \mu - \eta g, \quad \mu \leftarrow (1 - Q_\mu)\mu^- + Q_\mu \omega, \quad
+       \sigma^{2-} = \sigma^2 + \eta^2 (g - \mu)^2, \quad
+       \sigma^2 \leftarrow (1 - Q_\sigma)\sigma^{2-} + Q_\sigma(\omega^2 - \mu^2) $$
+
+    The variance can go negative; sampling clamps it, the state keeps it.
+    """
+
+    needs_gradient = True
+
+    def start(self, weight: Tensor, fan_in: int) -> tuple[Tensor, Tensor]:
+        return torch.zeros_like(weight), torch.full_like(weight, 2 / fan_in)
+
+    def step(self, at: Step, add: Accumulate) -> None:
+        foreach_sub_(at.mean, _scaled(at.gradient, at.lr))
+        foreach_lerp_(at.mean, at.weight, at.q.mean)
+        growth = _scaled(foreach_sub(at.gradient, at.mean), at.lr)
+        add(at.second, growth, growth, 1.0)
+        foreach_mul_(at.second, 1 - at.q.variance)
+        add(at.second, at.weight, at.weight, at.q.variance)
+        add(at.second, at.mean, at.mean, -at.q.variance)
+
+
+@dataclass(frozen=True)
+class ReleasedCode:
+    r"""What the authors' released script computes: the paper's mean, another start and variance.
+
+    $$ \sigma^2 \leftarrow (1 - Q_\sigma)(\sigma^2 + (\eta g)^2) + Q_\sigma (\omega - \mu)^2 $$
+    """
+
+    needs_gradient = True
+
+    def start(self, weight: Tensor, fan_in: int) -> tuple[Tensor, Tensor]:
+        del fan_in
+        rows = len(weight) if weight.ndim else 1
+        return torch.zeros_like(weight), torch.full_like(weight, math.sqrt(2 / rows))
+
+    def step(self, at: Step, add: Accumulate) -> None:
+        move = _scaled(at.gradient, at.lr)
+        foreach_sub_(at.mean, move)
+        foreach_lerp_(at.mean, at.weight, at.q.mean)
+        add(at.second, move, move, 1.0)
+        foreach_mul_(at.second, 1 - at.q.variance)
+        residual = foreach_sub(at.weight, at.mean)
+        add(at.second, residual, residual, at.q.variance)
+
+
+def _scaled(tensors: Tensors, rates: tuple[Rate, ...]) -> Tensors:
+    scaled: Tensors = foreach_mul(tensors, rates)
+    return scaled

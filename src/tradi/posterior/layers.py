@@ -1,0 +1,101 @@
+"""What was tracked, layer by layer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+CHUNK = 1 << 16  # weights that a thread works on at once: they stay in its core's cache meanwhile
+
+
+@dataclass
+class Layer:
+    """What was tracked of one layer: the weights that belong to one module.
+
+    Args:
+        name: of the module.
+        weights: final weights, by parameter name.
+        mean: tracked means, by parameter name.
+        variance: tracked variances, by parameter name; may be negative under the paper's equations.
+        covariance: joint covariance matrices, by the names of the parameters they are of, in order.
+        deviations: (rank, ...) columns of a low-rank covariance, by parameter name.
+        fisher: what data says about every weight, by parameter name, in samples: the average over the layer is the
+            number of samples that were looked at, and a weight that none of them needs has 0. Empty where nobody
+            measured it.
+    """
+
+    name: str
+    weights: dict[str, Tensor]
+    mean: dict[str, Tensor]
+    variance: dict[str, Tensor]
+    covariance: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
+    deviations: dict[str, Tensor] = field(default_factory=dict)
+    fisher: dict[str, Tensor] = field(default_factory=dict)
+
+    @cached_property
+    def spread(self) -> float:
+        """Standard deviation of the layer's final weights: the unit of a relative length-scale."""
+        size = sum(w.numel() for w in self.weights.values())
+        chunks = [chunk for w in self.weights.values() for chunk in w.reshape(-1).split(CHUNK)]
+        centre = sum(chunk.sum(dtype=torch.float64).item() for chunk in chunks) / size
+        square = sum((chunk.double() - centre).square_().sum().item() for chunk in chunks) / size
+        return math.sqrt(square)
+
+    @cached_property
+    def extent(self) -> tuple[float, float]:
+        """The smallest and the largest of the layer's final weights."""
+        ends = [w.aminmax() for w in self.weights.values()]
+        return min(end.min.item() for end in ends), max(end.max.item() for end in ends)
+
+    @cached_property
+    def unit(self) -> float:
+        """The spread, but not less than what float32 can tell apart at the size of the weights."""
+        return max(self.spread, 1e-6 * max(map(abs, self.extent)), 1e-30)
+
+    @cached_property
+    def mean_variance(self) -> float:
+        """Average of the layer's variances, each clamped to 0."""
+        size = sum(v.numel() for v in self.variance.values())
+        return sum(v.clamp_min(0).double().sum().item() for v in self.variance.values()) / size
+
+    @cached_property
+    def samples(self) -> float:
+        """Average of the information about the layer's weights: the number of samples that it comes from."""
+        size = sum(f.numel() for f in self.fisher.values())
+        return sum(f.double().sum().item() for f in self.fisher.values()) / size
+
+    @cached_property
+    def roots(self) -> dict[tuple[str, ...], Tensor]:
+        """Symmetric square roots of the joint covariances; negative eigenvalues are clamped to 0."""
+        roots = {}
+        for names, matrix in self.covariance.items():
+            values, vectors = torch.linalg.eigh(matrix.double())
+            roots[names] = (vectors * values.clamp_min(0).sqrt() @ vectors.T).to(matrix.dtype)
+        return roots
+
+
+def by_layer(
+    weights: dict[str, Tensor],
+    mean: dict[str, Tensor],
+    variance: dict[str, Tensor],
+    covariance: dict[tuple[str, ...], Tensor] | None = None,
+    deviations: dict[str, Tensor] | None = None,
+    fisher: dict[str, Tensor] | None = None,
+) -> list[Layer]:
+    """What was tracked, sorted into layers: the weights that a module owns share the first part of their names."""
+    layers: dict[str, Layer] = {}
+    for name in (name for name in weights if name in mean):
+        module = name.rpartition(".")[0]
+        layer = layers.setdefault(module, Layer(module, {}, {}, {}))
+        layer.weights[name], layer.mean[name], layer.variance[name] = weights[name], mean[name], variance[name]
+        if deviations:
+            layer.deviations[name] = deviations[name]
+        if fisher:
+            layer.fisher[name] = fisher[name]
+    for names, matrix in (covariance or {}).items():
+        layers[names[0].rpartition(".")[0]].covariance[names] = matrix
+    return list(layers.values())
