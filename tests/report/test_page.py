@@ -194,3 +194,9 @@ def test_a_failure_is_printed_and_is_the_exit_code(
     error = fails(["bench", "blobs", "--quick", "--out", str(tmp_path), "--data", "here"], capsys)
     assert "1 failed, see above" in error
     assert not list(tmp_path.rglob("*.json"))
+
+
+def test_the_tables_in_the_docs_are_those_of_the_result_files(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    main(["report", str(root / "results"), "--tables", str(tmp_path / "results.md")])
+    assert (tmp_path / "results.md").read_text() == (root / "docs" / "results.md").read_text()

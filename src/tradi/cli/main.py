@@ -54,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     bench_parser.set_defaults(command=bench.run)
 
     report_parser = commands.add_parser("report", help="tables and figures from a folder of results")
+    report_parser.add_argument("--tables", type=Path, metavar="FILE", help="write the tables alone, as Markdown")
     report_parser.add_argument("results", type=Path, help="the --out of tradi bench")
     report_parser.add_argument("--out", type=Path, help="folder for the report (that of the results)")
     report_parser.add_argument(

@@ -10,7 +10,11 @@ from tradi.extras import require
 def run(options: argparse.Namespace) -> None:
     """Write the report and print its files."""
     require("matplotlib", "bench")
-    from tradi.report.page import write_report
+    from tradi.report.page import write_report, write_tables
+
+    if options.tables is not None:
+        print(write_tables(options.results, options.tables))
+        return
 
     if options.data is not None and not options.data.is_dir():
         raise FileNotFoundError(f"{options.data} is not a folder of data")

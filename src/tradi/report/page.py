@@ -24,6 +24,10 @@ from tradi.report.tables import by_problem, in_order, tables
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+GENERATED = (
+    "Made by `tradi report results --tables docs/results.md` from the files in `results`, each of which names its "
+    "command, seeds, commit and versions. Do not edit."
+)
 STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem;color:#222}
 table{border-collapse:collapse;margin:.5rem 0}th,td{padding:.25rem .6rem;border-bottom:1px solid #ddd;text-align:right}
 th:first-child,td:first-child{text-align:left}td.best{font-weight:700}img{max-width:100%}main{overflow-x:auto}"""
@@ -64,6 +68,16 @@ def write_report(folder: Path, out: Path, data: Path | None = None) -> list[Path
         + "</main></html>\n"
     )
     return written
+
+
+def write_tables(folder: Path, path: Path) -> Path:
+    """Read a folder of results; write its tables alone, as Markdown."""
+    results = read_results(folder)
+    if not results:
+        raise FileNotFoundError(f"no results under {folder}: run `tradi bench NAME --out {folder}` first")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"# Results\n\n{GENERATED}\n\n" + "\n".join(table.markdown() for table in tables(results)))
+    return path
 
 
 def draw(results: Sequence[Result]) -> dict[str, Figure]:

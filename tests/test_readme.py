@@ -1,0 +1,48 @@
+"""The README's figures are those of the result files, and it stays a front door."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+
+from tradi.bench.results import read_results
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+FAR, NEAR = "notMNIST", "held-out classes"
+
+# First words of a row: benchmark, variant, metric of one network, metric of ensembles, factor and digits.
+ROWS = {
+    "MNIST against notMNIST": ("mnist-ood", "sgd", f"{FAR}/confidence/auroc", f"{FAR}/information/auroc", 100, 1),
+    "MNIST (SGD": ("mnist", "sgd", "nll", "nll", 1, 4),
+    "CIFAR-10 without": ("cifar10-ood", "small", f"{FAR}/confidence/auroc", f"{FAR}/information/auroc", 100, 1),
+    "the same, against": ("cifar10-ood", "small", f"{NEAR}/confidence/auroc", f"{NEAR}/information/auroc", 100, 1),
+    "UCI concrete": ("uci", "concrete", "nll", "nll", 1, 3),
+}
+
+
+def test_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 150
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_headline_figures_are_those_of_the_result_files(row: str) -> None:
+    benchmark, variant, single, several, factor, digits = ROWS[row]
+    (line,) = [line for line in README.splitlines() if line.startswith(f"| {row}")]
+    shown = [re.findall(r"[\d.]+", cell)[0] for cell in line.split("|")[2:5]]
+    runs = re.findall(r"\((\d) runs\)", line)[0]
+    results = read_results(ROOT / "results" / benchmark)
+    methods = {"Single network": single, "TRADI": several, f"Deep Ensemble of {runs}": several}
+    for cell, (method, metric) in zip(shown, methods.items(), strict=True):
+        values = [r.metrics[metric] for r in results if (r.key.variant, r.key.method) == (variant, method)]
+        assert cell == f"{factor * statistics.fmean(values):.{digits}f}", method
+
+
+def test_links_lead_somewhere() -> None:
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+        for link in re.findall(r"\]\(([^)#]+)", page.read_text()):
+            if not link.startswith("http"):
+                assert (page.parent / link).exists(), f"{page.name}: {link}"
