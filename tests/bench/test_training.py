@@ -110,9 +110,9 @@ def test_a_finished_run_is_read_and_not_trained(tmp_path: Path) -> None:
 def test_a_run_of_other_settings_or_trackers_is_trained_anew(tmp_path: Path) -> None:
     path, shorter = tmp_path / "run.pt", replace(RECIPE, epochs=3)
     run(path, methods=METHODS[:1])
-    with pytest.warns(UserWarning, match=r"run\.pt was trained otherwise: it is trained anew in its place"):
+    with pytest.warns(UserWarning, match=r"run\.pt was trained otherwise: it is trained again in its place"):
         assert same(run(path, shorter, METHODS[:1]), run(None, shorter, METHODS[:1]))
-    with pytest.warns(UserWarning, match="lacks trackers asked for now: it is trained anew"):
+    with pytest.warns(UserWarning, match="lacks trackers asked for now: it is trained again"):
         assert same(run(path, shorter), run(None, shorter))
 
 
@@ -138,7 +138,7 @@ def test_a_run_on_other_data_or_from_other_weights_is_trained_anew(tmp_path: Pat
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "run.pt").write_bytes(b"half a file")
-    with pytest.raises(ValueError, match=r"run\.pt cannot be gone on from .*delete it to train anew"):
+    with pytest.raises(ValueError, match=r"run\.pt cannot be resumed from .*delete it to train again"):
         run(tmp_path / "run.pt")
 
 

@@ -118,7 +118,9 @@ def read_pictures(key: Key, out: Path) -> Pictures | None:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return dict(file)
     except Exception as error:  # whatever a decoder may say of a damaged file
-        raise ValueError(f"{path} cannot be read ({error}): delete it, and its result too to make both anew") from error
+        raise ValueError(
+            f"{path} cannot be read ({error}): delete it, and its result too to make both again"
+        ) from error
 
 
 def forget_peak_memory() -> None:

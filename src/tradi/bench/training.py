@@ -171,16 +171,16 @@ class _Kept:
         try:
             saved: dict[str, Any] = torch.load(self.path, weights_only=True)
         except Exception as error:  # whatever a decoder may say of a damaged file
-            raise ValueError(f"{self.path} cannot be gone on from ({error}): delete it to train anew") from error
+            raise ValueError(f"{self.path} cannot be resumed from ({error}): delete it to train again") from error
         wanted, kept = self.run.trackers.keys(), saved["trackers"].keys()
         if saved["settings"] != self.settings or not wanted <= kept:
             what = "was trained otherwise" if saved["settings"] != self.settings else "lacks trackers asked for now"
-            warnings.warn(f"{self.path} {what}: it is trained anew in its place", stacklevel=5)
+            warnings.warn(f"{self.path} {what}: it is trained again in its place", stacklevel=5)
             return None
         if wanted < kept and saved["epochs"] < self.epochs:
             warnings.warn(
                 f"{self.path} goes on without the trackers of methods that are not asked for now: these would have to "
-                "train anew",
+                "train again",
                 stacklevel=5,
             )
         return saved

@@ -45,7 +45,7 @@ def _get(download: Download, root: Path) -> Finding | None:
             unpack(begun, target, download.members)
             begun.unlink()
     except (OSError, HTTPException, ValueError) as error:
-        if isinstance(error, ValueError):  # wrong, not cut short: the next attempt begins anew
+        if isinstance(error, ValueError):  # wrong, not cut short: the next attempt starts over
             begun.unlink(missing_ok=True)
         what = "it" if download.members is None else f"the folder {target.name} that it holds"
         remedy = f"run this again, or get {download.url} by other means and put {what} at this path"
@@ -73,7 +73,7 @@ def retrieve(url: str, path: Path) -> None:
         error.close()
         if error.code != 416 or not start:
             raise
-        path.unlink()  # nothing follows what is there: it was whole, or another file, so begin anew
+        path.unlink()  # nothing follows what is there: it was whole, or another file, so start over
         return retrieve(url, path)
     with response, path.open("ab" if response.status == 206 else "wb") as file:
         length = int(response.headers.get("Content-Length", 0))

@@ -79,7 +79,7 @@ class OODBatches:
 
 @dataclass(frozen=True, eq=False)
 class TrainingBatches:
-    """Standardised images and labels, shuffled and flipped anew every time; a last batch of one image is left out."""
+    """Standardised images and labels, shuffled and flipped afresh every time; a last batch of one image is left out."""
 
     frames: Frames
     standardise: Standardise

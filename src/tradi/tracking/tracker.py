@@ -55,7 +55,7 @@ class Tracker(ABC):
     @property
     @abstractmethod
     def options(self) -> dict[str, Any]:
-        """What a checkpoint must have been written with to be gone on from: dictionaries of numbers."""
+        """What a checkpoint must have been written with to be resumed from: dictionaries of numbers."""
 
     @abstractmethod
     def observe(self, moved: Rates) -> None:
