@@ -75,7 +75,7 @@ def classify(data: Images, seed: int, epochs: int = 60, members: int = 20) -> Pa
             optimizer.step()
 
     posterior = tracker.posterior().choose_scale([data.validation], refresh=[data.train], seed=seed)
-    ensemble = posterior.sample(members, seed=seed)
+    ensemble = posterior.sample(members, seed=seed + 1)
     single = posterior.final()
     images, labels = data.test
     unknown = {**data.ood, "inverted images": x.max() + x.min() - images}
@@ -116,7 +116,7 @@ def regress(data: Toy, seed: int, members: int = 50) -> Part:
     posterior = tracker.posterior().choose_scale(validation, seed=seed)
     predictions = {
         "Single network": posterior.final().predict(data.grid),
-        "TRADI": posterior.sample(members, seed=seed).predict(data.grid),
+        "TRADI": posterior.sample(members, seed=seed + 1).predict(data.grid),
         "Exact GP": GaussianMixture(*(part[None] for part in known.ideal())),
     }
     bands = {name: metrics.regression_band(p, data.grid) for name, p in predictions.items()}
