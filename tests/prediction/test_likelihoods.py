@@ -209,3 +209,24 @@ def test_yes_and_no_agree_with_two_classes() -> None:
     labels = torch.tensor([0, 1, 1, 0, 1, 0])
     torch.testing.assert_close(ours.log_prob(labels), two.log_prob(labels))
     assert torch.equal(ours.labels.long(), two.labels)
+
+
+class LanguageModel(nn.Module):
+    """Logits and a loss for every token, as Hugging Face's models return them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(9, 4), nn.Linear(4, 9)
+
+    def forward(self, input_ids: Tensor) -> dict[str, Tensor]:
+        return {"logits": self.head(self.embed(input_ids)), "loss": torch.tensor(1.0)}
+
+
+def test_a_language_model_predicts_without_glue_and_says_what_cannot_be_joined() -> None:
+    ensemble = tradi.methods.SingleNetwork(LanguageModel()).sample(2, likelihood=Tokens())
+    short, long = (torch.arange(2 * length).reshape(2, length) % 9 for length in (5, 6))
+    assert ensemble.predict([{"input_ids": short, "labels": short}]).probs.shape == (2, 9, 5)
+    with pytest.raises(TypeError, match="pad all batches to one length"):
+        ensemble.predict([{"input_ids": short}, {"input_ids": long}])
+    with pytest.raises(TypeError, match="returns a single number, such as a loss: call predict"):
+        ensemble.outputs([{"input_ids": short}])
