@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 import tradi
 from tests.training import network, problem, same, snapshot, step, train
+from tradi.tracking.tracker import Tracker
 
 
 def sgd(model: nn.Module, lr: float = 0.1) -> torch.optim.Optimizer:
@@ -650,3 +651,18 @@ def test_memory_is_two_floats_a_weight_and_attaching_allocates_nothing() -> None
     optimizer.step()
     (saved,) = tracker.state_dict()["weights"].values()
     assert saved["mean"]["weight"].nbytes + saved["second"].nbytes == 8 * model.weight.numel()
+
+
+def test_what_a_tracker_must_implement_is_abstract() -> None:
+    assert Tracker.__abstractmethods__ == {"options", "observe", "posterior", "state_dict", "load_state_dict"}
+
+
+def test_selected_weights_are_those_of_the_model_as_it_is_now() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    tracker = tradi.TRADI(model, torch.optim.SGD(model.parameters(), 0.1))
+    first = tracker.selected["0.weight"]
+    model[0].bias.requires_grad_(False)
+    model.append(nn.Linear(2, 2))
+    assert list(tracker.selected) == [name for name, _ in model.named_parameters()]
+    assert tracker.selected["0.weight"] is first, "a weight that stays keeps what was tracked of it"
+    assert "0.bias" not in [weight.name for weight in tracker.tracked]

@@ -114,7 +114,7 @@ class SWAG(Tracker):
     def collect(self) -> None:
         """Take the weights as they are now into account."""
         self._collected_at = self.rounds
-        for weight in self._selection.values():
+        for weight in self.selected.values():
             parameter = weight.parameter
             if weight not in self._collected and not parameter.requires_grad:
                 continue  # one that is frozen later is still collected, so that deviations belong together
@@ -125,12 +125,11 @@ class SWAG(Tracker):
 
     def _current(self) -> dict[str, Collected]:
         """What was collected of the weights that are still in the model, by parameter name."""
-        self._look_up_weights()
-        return {name: self._collected[w] for name, w in self._selection.items() if w in self._collected}
+        return {name: self._collected[w] for name, w in self.selected.items() if w in self._collected}
 
     def posterior(self) -> Posterior:
         """A frozen snapshot of what was collected so far."""
-        self._check_up_to_date()
+        self.check_up_to_date()
         collected = self._current()
         collections = max((c.count for c in collected.values()), default=0)
         if collections < 2:
@@ -149,7 +148,7 @@ class SWAG(Tracker):
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and numbers only, by parameter name."""
-        return self._heading() | {
+        return self.common_state() | {
             "collected_at": self._collected_at,
             "weights": {
                 name: {
@@ -163,10 +162,10 @@ class SWAG(Tracker):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved `state_dict()`."""
-        self._check_heading(state)
-        own = self._selection
-        self._take_counts(state)
+        """Resume from a saved `state_dict()`."""
+        self.check_common_state(state)
+        own = self.selected
+        self.load_common_state(state)
         self._collected_at = state["collected_at"]
         self._collected = {}
         for name, saved in state["weights"].items():

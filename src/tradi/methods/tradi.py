@@ -111,7 +111,7 @@ class TRADI(Tracker):
 
     def posterior(self) -> Posterior:
         """A frozen snapshot of what was tracked so far; training may go on and changes nothing in it."""
-        self._check_up_to_date()
+        self.check_up_to_date()
         model = copied(self.model)
         final = {name: parameter.detach() for name, parameter in model.named_parameters()}
         mean: dict[str, Tensor] = {}
@@ -127,7 +127,7 @@ class TRADI(Tracker):
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and numbers only, by parameter name: what a restarted run needs to go on bit for bit."""
-        return self._heading() | {
+        return self.common_state() | {
             "weights": {
                 block.weights[0].name: {
                     "mean": block.by_name(block.state.mean),
@@ -140,9 +140,9 @@ class TRADI(Tracker):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved `state_dict()`."""
-        self._check_heading(state)
-        own = self._selection
+        """Resume from a saved `state_dict()`."""
+        self.check_common_state(state)
+        own = self.selected
         blocks: dict[Weight, Block] = {}
         for saved in state["weights"].values():
             weights = [own[name] for name in saved["mean"]]
@@ -159,7 +159,7 @@ class TRADI(Tracker):
             blocks |= dict.fromkeys(weights, Block(weights, now))
         if state["steps"] and not blocks:
             raise ValueError(f"the checkpoint is damaged: it is of {state['steps']} steps and holds no weights")
-        self._take_counts(state)
+        self.load_common_state(state)
         self._blocks = blocks
 
     def observe(self, moved: Rates) -> None:
@@ -175,8 +175,7 @@ class TRADI(Tracker):
 
     def _current(self) -> list[Block]:
         """The blocks whose weights are still in the model."""
-        self._look_up_weights()
-        own = self._selection
+        own = self.selected
         return [b for b in dict.fromkeys(self._blocks.values()) if all(own.get(w.name) is w for w in b.weights)]
 
     def _start(self, moved: Rates) -> None:

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from tradi._torch import version_of
 from tradi.ensemble.copying import check_copyable, unwrap
+from tradi.posterior.posterior import Posterior
 from tradi.tracking.selection import Select, Weight, as_predicate, check_trackable, named_weights
 
 UNSEEN = (
@@ -31,10 +32,18 @@ class Tracker(ABC):
 
     The model and the training loop stay as they are. Use it as a context manager, or call `detach`, to stop.
 
+    A method that follows training derives from this class and implements what is abstract here. For that it is given:
+
+    - `selected` and `tracked`, the weights;
+    - `steps` and `rounds`, counts of optimizer steps;
+    - `check_up_to_date()`, to be called first in `posterior()`;
+    - `common_state()`, `check_common_state(state)` and `load_common_state(state)`, the part of a checkpoint that all
+      trackers share.
+
     Args:
         model: also compiled or wrapped for data-parallel training.
         optimizer: one, or several that share the model.
-        select: which weights, as `weights.as_predicate` explains.
+        select: which weights, as `selection.as_predicate` explains.
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer], select: Select) -> None:
@@ -45,7 +54,7 @@ class Tracker(ABC):
         self.steps = 0
         check_copyable(self.model)
         self._last: list[tuple[nn.Parameter, int]] = []
-        self._selected = as_predicate(select)
+        self._is_selected = as_predicate(select)
         self._weights: dict[nn.Parameter, Weight | None] = {}
         self._look_up_weights()
         self._check_attached([p for one in optimizers for group in one.param_groups for p in group["params"]])
@@ -59,7 +68,22 @@ class Tracker(ABC):
 
     @abstractmethod
     def observe(self, moved: Rates) -> None:
-        """Take note of the weights that one optimizer step moved."""
+        """Take note of the weights that one optimizer step moved, each with its learning rate.
+
+        Skipped steps, frozen weights, tied weights and layers that were added late are dealt with before it is called.
+        """
+
+    @abstractmethod
+    def posterior(self) -> Posterior:
+        """A frozen snapshot of what was tracked so far; training may go on and changes nothing in it."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """`common_state()` and, under "weights", what was tracked: tensors and numbers only, by parameter name."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resume from a saved `state_dict()`: `check_common_state` first, `load_common_state` when all is checked."""
 
     def detach(self) -> None:
         """Stop following the optimizers; what was tracked stays."""
@@ -86,10 +110,15 @@ class Tracker(ABC):
                 self.detach()
 
     @property
-    def tracked(self) -> list[Weight]:
-        """The selected weights of the model that are trainable now, in the model's order."""
+    def selected(self) -> dict[str, Weight]:
+        """All selected weights that are in the model now, by name and in the model's order; frozen ones too."""
         self._look_up_weights()
-        return [weight for weight in self._weights.values() if weight and weight.parameter.requires_grad]
+        return {weight.name: weight for weight in self._weights.values() if weight}
+
+    @property
+    def tracked(self) -> list[Weight]:
+        """Those of the selected weights that are trainable now."""
+        return [weight for weight in self.selected.values() if weight.parameter.requires_grad]
 
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         del args, kwargs
@@ -122,26 +151,29 @@ class Tracker(ABC):
         """Steps that every one of the optimizers has taken: training steps, where each takes one of them."""
         return min(self._taken.values())
 
-    def _heading(self) -> dict[str, Any]:
-        """What the state of any tracker begins with."""
+    def common_state(self) -> dict[str, Any]:
+        """What the state of any tracker begins with: counts, options, and the shapes of the selected weights."""
         return {
             "steps": self.steps,
             "taken": dict(enumerate(self._taken.values())),
             "options": self.options,
-            "selected": {name: torch.tensor(w.parameter.shape) for name, w in self._selection.items()},
+            "selected": {name: torch.tensor(weight.parameter.shape) for name, weight in self.selected.items()},
         }
 
-    def _check_heading(self, state: dict[str, Any]) -> None:
-        """Check that a checkpoint is of a tracker like this one, or list both sides."""
+    def check_common_state(self, state: dict[str, Any]) -> None:
+        """Check that a checkpoint is of a tracker like this one.
+
+        Raises:
+            ValueError: if it is not; the message lists both sides.
+        """
         if not isinstance(state, dict) or not {"steps", "taken", "options", "selected", "weights"} <= state.keys():
             raise ValueError(
                 f"this is not the state_dict() of a tracker: got {list(state) if isinstance(state, dict) else state!r}"
             )
         if state["options"] != self.options:
             raise ValueError(f"the checkpoint was written with {state['options']}, this tracker has {self.options}")
-        self._look_up_weights()
         theirs = {name: tuple(shape.tolist()) for name, shape in state["selected"].items()}
-        ours = {name: tuple(weight.parameter.shape) for name, weight in self._selection.items()}
+        ours = {name: tuple(weight.parameter.shape) for name, weight in self.selected.items()}
         if theirs != ours:
             raise ValueError(f"the checkpoint is of weights {theirs}, this tracker follows {ours}")
         if len(state["taken"]) != len(self._taken):
@@ -149,10 +181,11 @@ class Tracker(ABC):
                 f"the checkpoint is of {len(state['taken'])} optimizers, this tracker has {len(self._taken)}"
             )
 
-    def _take_counts(self, state: dict[str, Any]) -> None:
+    def load_common_state(self, state: dict[str, Any]) -> None:
+        """Take over the counts of a checkpoint that was checked."""
         self.steps, self._taken = state["steps"], dict(zip(self._taken, state["taken"].values(), strict=True))
 
-    def _check_up_to_date(self) -> None:
+    def check_up_to_date(self) -> None:
         """Raise if nothing was seen, and warn if the weights have changed behind the tracker's back since."""
         if not self.steps:
             raise RuntimeError(UNSEEN)
@@ -168,18 +201,13 @@ class Tracker(ABC):
         known = self._weights
         self._weights = {p: None for p, weight in known.items() if weight is None}  # nothing to us, and no need to look
         for weight in named_weights(self.model).values():
-            selected = self._selected(weight) and not weight.is_empty
+            selected = self._is_selected(weight) and not weight.is_empty
             if selected and weight.parameter.requires_grad and weight.parameter not in known:
                 check_trackable(weight)
             same = known.get(weight.parameter)
             if same is not None:  # it keeps its object, and with it what was tracked of it, under whatever name
                 same.name, same.modules = weight.name, weight.modules
             self._weights[weight.parameter] = (same or weight) if selected else None
-
-    @property
-    def _selection(self) -> dict[str, Weight]:
-        """All selected weights by name, frozen ones too."""
-        return {weight.name: weight for weight in self._weights.values() if weight}
 
     def _check_attached(self, parameters: list[torch.Tensor]) -> None:
         own = set(self.model.parameters())
