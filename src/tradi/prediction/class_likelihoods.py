@@ -1,0 +1,114 @@
+"""Likelihoods of labels: one class of several, the next token, yes or no."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tradi.prediction.bernoulli import BernoulliPrediction
+from tradi.prediction.classes import ClassPrediction
+from tradi.prediction.likelihood import Likelihood, as_target, logits_of, target_like
+
+
+@dataclass(frozen=True)
+class Classification(Likelihood):
+    """One class per sample, pixel or token: logits against whole numbers; negative ones, such as -100, do not count.
+
+    Args:
+        class_axis: where the classes are in a network's logits: 1, as in torch (`(batch, classes, ...)`), or -1, as in
+            Hugging Face's token classifiers (`(batch, tokens, classes)`).
+
+    Raises:
+        ValueError: if `class_axis` is neither.
+    """
+
+    class_axis: int = 1
+
+    def __post_init__(self) -> None:
+        if self.class_axis not in (1, -1):
+            raise ValueError(f"class_axis must be 1 or -1, got {self.class_axis}")
+
+    def output(self, output: Any) -> Tensor:
+        return logits_of(output, self)
+
+    def log_prob(self, output: Any, target: Any) -> Tensor:
+        return _log_prob_of_classes(self.output(output).movedim(self.class_axis, 1), as_target(target))
+
+    def predict(self, outputs: Any) -> ClassPrediction:
+        return ClassPrediction(outputs.movedim(2 if self.class_axis == 1 else -1, 2))
+
+
+@dataclass(frozen=True)
+class Tokens(Likelihood):
+    """A causal language model: the logits at each position are about the next token; padding does not count.
+
+    Targets are the tokens themselves, not shifted, with -100 (or any negative number) where one does not count.
+
+    Args:
+        padding: number of the padding token, where targets hold it in place of -100.
+    """
+
+    padding: int | None = None
+
+    def output(self, output: Any) -> Tensor:
+        return logits_of(output, self)
+
+    def log_prob(self, output: Any, target: Any) -> Tensor:
+        logits, tokens = self.output(output), as_target(target)
+        if logits.ndim != 3 or logits.shape[:2] != tokens.shape or tokens.shape[1] < 2:
+            raise ValueError(
+                f"Tokens needs logits (batch, tokens, vocabulary) and targets (batch, tokens) of two tokens or more, "
+                f"got {tuple(logits.shape)} and {tuple(tokens.shape)}"
+            )
+        if self.padding is not None:
+            tokens = tokens.masked_fill(tokens == self.padding, -100)
+        return _log_prob_of_classes(logits[:, :-1].movedim(-1, 1), tokens[:, 1:])
+
+    def predict(self, outputs: Any) -> ClassPrediction:
+        return ClassPrediction(outputs.movedim(-1, 2))
+
+
+@dataclass(frozen=True)
+class Bernoulli(Likelihood):
+    """Yes or no, for one label or for many that may hold together: one logit per label against targets of 0 and 1."""
+
+    def output(self, output: Any) -> Tensor:
+        return logits_of(output, self)
+
+    def log_prob(self, output: Any, target: Any) -> Tensor:
+        logits = self.output(output)
+        labels = target_like(target, logits)
+        known = (labels == 0) | (labels == 1) | labels.isnan()
+        if not known.all():
+            raise ValueError(
+                f"Bernoulli needs targets of 0 and 1, got {labels[~known].flatten()[0].item():g}: for numbers, pass "
+                "likelihood=tradi.likelihoods.SquaredError()"
+            )
+        signed = torch.where(labels == 1, logits, -logits).float()
+        return F.logsigmoid(signed).nan_to_num(nan=-math.inf).masked_fill(labels.isnan(), math.nan)
+
+    def predict(self, outputs: Any) -> BernoulliPrediction:
+        return BernoulliPrediction(outputs)
+
+
+def _log_prob_of_classes(logits: Tensor, labels: Tensor) -> Tensor:
+    expected = (*logits.shape[:1], *logits.shape[2:])
+    if labels.is_floating_point():
+        raise TypeError(f"class targets must be whole numbers, got {labels.dtype}")
+    if labels.shape != expected:
+        raise ValueError(
+            f"class targets must have shape {expected} for logits {tuple(logits.shape)}, got {tuple(labels.shape)}"
+        )
+    labels = labels.to(logits.device)
+    if (labels >= logits.shape[1]).any():
+        raise ValueError(
+            f"class targets must be below {logits.shape[1]}, got {labels.max().item()}: void ones are negative"
+        )
+    log_probs = logits.float().log_softmax(1).nan_to_num(nan=-math.inf)
+    found = log_probs.gather(1, labels.long().clamp_min(0).unsqueeze(1)).squeeze(1)
+    return found.masked_fill(labels < 0, math.nan)
