@@ -18,7 +18,7 @@ from tradi.posterior.waves import Table, Wave
 LARGE = 1 << 13  # weights of a layer, at the least, that are worth a table: for fewer the formula is done sooner
 DENSE = 5  # weights for every entry of a table, at the least: to make an entry takes five times what it saves
 
-Piece = tuple[str, slice, Tensor]  # name of a parameter, which of its weights in a row, and their noise
+Piece = tuple[str, slice, Tensor]  # name of a parameter, which of its weights in a row, and a number for each of these
 
 
 class Covariance(ABC):
@@ -91,26 +91,14 @@ class FourierFeatures(Covariance):
 
     def noise(self, layer: Layer, seed: int, member: int) -> Iterator[Piece]:
         wave = self._wave(layer, seed, member)
-        alike = self.shrinkage == 1 and (self.prior_samples is None or not layer.fisher)
-        if alike:  # one deviation for all of the layer's weights is a factor of its function
+        one_std = self.shrinkage == 1 and (self.prior_samples is None or not layer.fisher)
+        if one_std:  # for all of the layer's weights: a factor of the wave, and nothing is left to do per weight
             wave = replace(wave, m=wave.m.astype(np.float64) * math.sqrt(layer.mean_variance))
-        function: Wave | Table = wave
-        if self.shared_phases and _worth_a_table(wave, layer):
-            function = wave.table(*layer.extent, next(iter(layer.weights.values())).device)
-        for name, weight in layer.weights.items():
-            flat, variance = weight.reshape(-1), layer.variance[name].reshape(-1)
-            own = Stream(seed, member, f"{name}/phi")
-            size = CHUNK * torch.get_num_threads()
-            for start in range(0, len(flat), size):
-                chunk = slice(start, start + size)
-                values = flat[chunk].to(variance.dtype)
-                if not self.shared_phases:
-                    drawn = own.uniform(start * self.features, (start + len(values)) * self.features)
-                    function = replace(wave, phi=(2 * math.pi * drawn).view(-1, self.features).T.numpy())
-                noise = function(values)
-                if not alike:
-                    noise.mul_(_std(layer, name, chunk, self.shrinkage, self.prior_samples))
-                yield name, chunk, noise
+        pieces = _shared_phases(wave, layer) if self.shared_phases else _own_phases(wave, layer, seed, member)
+        for name, chunk, noise in pieces:
+            if not one_std:
+                noise.mul_(_std(layer, name, chunk, self.shrinkage, self.prior_samples))
+            yield name, chunk, noise
 
     def _wave(self, layer: Layer, seed: int, member: int) -> Wave:
         N = self.features
@@ -174,6 +162,34 @@ class FullCovariance(Covariance):
             m = Stream(seed, member, "+".join(names)).normal(0, len(root)).to(root)
             for name, piece in zip(names, (root @ m).split([layer.weights[n].numel() for n in names]), strict=True):
                 yield name, slice(None), piece
+
+
+def _shared_phases(wave: Wave, layer: Layer) -> Iterator[Piece]:
+    """The wave at every weight: one function for the whole layer, read off a table where that is faster."""
+    function: Wave | Table = wave
+    if _worth_a_table(wave, layer):
+        function = wave.table(*layer.extent, next(iter(layer.weights.values())).device)
+    for name, chunk, values in _chunks(layer):
+        yield name, chunk, function(values)
+
+
+def _own_phases(wave: Wave, layer: Layer, seed: int, member: int) -> Iterator[Piece]:
+    """The wave at every weight, with phases that are drawn for this weight alone."""
+    features = len(wave.theta)
+    for name, chunk, values in _chunks(layer):
+        first, last = chunk.start * features, (chunk.start + len(values)) * features
+        drawn = Stream(seed, member, f"{name}/phi").uniform(first, last)
+        yield name, chunk, replace(wave, phi=(2 * math.pi * drawn).view(-1, features).T.numpy())(values)
+
+
+def _chunks(layer: Layer) -> Iterator[Piece]:
+    """The layer's weights, in numbers of the precision they were tracked in."""
+    size = CHUNK * torch.get_num_threads()
+    for name, weight in layer.weights.items():
+        row = weight.reshape(-1)
+        for start in range(0, len(row), size):
+            chunk = slice(start, start + size)
+            yield name, chunk, row[chunk].to(layer.variance[name].dtype)
 
 
 def _worth_a_table(wave: Wave, layer: Layer) -> bool:
