@@ -84,6 +84,6 @@ def test_a_fetch_that_fails_says_so_of_every_file(
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="no data set is called cifar: there are mnist, notmnist, uci"):
+    with pytest.raises(SystemExit, match="unknown data set cifar: choose from mnist, notmnist, uci"):
         main(["data", "check", "mnist", "cifar"])
     assert capsys.readouterr().out == ""
