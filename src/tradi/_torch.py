@@ -1,7 +1,7 @@
-"""Every private torch name that tradi stands on, and what happens where a torch version lacks it.
+"""Every private torch name that tradi uses, and what happens if a torch version lacks it.
 
-Enters: nothing of tradi. Leaves: functions and types under public names.
-Who may import it: every room. No other module names anything of torch that begins with an underscore.
+Enters: nothing from tradi. Leaves: functions and types under public names.
+Who may import it: every room. No other module uses a torch name that begins with an underscore.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NORMS: tuple[type[nn.Module], ...] = (RunningNorm, nn.LayerNorm, nn.GroupNorm, n
 
 
 def _family(module: str, base: str, public: Sequence[str]) -> tuple[Any, ...]:
-    """The private base class of a family of layers, or its public members where the base has gone."""
+    """The private base class of a family of layers, or its public classes if torch has no such base."""
     found = getattr(getattr(nn.modules, module), base, None)
     return (found,) if found is not None else tuple(getattr(nn, name) for name in public)
 
@@ -61,9 +61,9 @@ DROPOUTS: Any = _family(
 )
 
 
-# One call for a list of tensors instead of one for each. torch's optimizers stand on these operations too.
+# One call for a list of tensors instead of one per tensor. torch's own optimizers use these operations too.
 def _foreach(name: str, one: Callable[..., Any]) -> Callable[..., Any]:
-    """torch's operation on lists, or `one` applied to each tensor in turn."""
+    """torch's operation on lists or, if torch has none, `one` applied to each tensor in turn."""
 
     def in_turn(tensors: Sequence[Tensor], *others: Any, **options: Any) -> tuple[Any, ...]:
         rows = zip(tensors, *(o if isinstance(o, list | tuple) else [o] * len(tensors) for o in others), strict=True)
@@ -83,12 +83,12 @@ foreach_sub_ = _foreach("sub_", Tensor.sub_)
 
 
 def module_tables(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The dictionaries in which a module keeps its parameters and its buffers, by their names in it."""
+    """The module's own dictionaries of parameters and of buffers, by local name."""
     return module._parameters, module._buffers
 
 
 def version_of(tensor: Tensor) -> int:
-    """How many times a tensor was changed in place; 0 where torch does not count."""
+    """How many times a tensor was changed in place; 0 if torch does not count."""
     return int(getattr(tensor, "_version", 0))
 
 
@@ -99,7 +99,7 @@ def compiled_module(model: nn.Module) -> nn.Module | None:
 
 
 def compiled_or_plain(model: nn.Module) -> Callable[..., Any]:
-    """The model's forward pass, compiled once for each batch size; as it is where there is no compiler."""
+    """The model's forward pass, compiled once per batch size; uncompiled where there is no compiler."""
     fast = torch.compile(model, dynamic=False)
 
     def forward(x: Tensor) -> Any:

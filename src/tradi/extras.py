@@ -7,12 +7,14 @@ from types import ModuleType
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Import `module`, or say which extra of this package brings it.
+    """Import `module`, or say which extra of this package installs it.
 
     Args:
         module: dotted name of the module.
         extra: the extra that installs it, as in `pip install 'tradi[extra]'`.
 
+    Raises:
+        ImportError: if the module cannot be imported.
     """
     try:
         return import_module(module)

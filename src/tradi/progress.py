@@ -1,4 +1,4 @@
-"""Progress bars where a person looks on, silence elsewhere."""
+"""Progress bars in a terminal, silence elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,15 @@ _host: ContextVar[Progress | None] = ContextVar("_host", default=None)
 
 
 def track(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
-    """Iterate with a bar on standard error; plainly inside another bar, without a terminal or `tradi[progress]`."""
+    """Iterate over `items` with a progress bar on standard error.
+
+    There is no bar inside another bar, outside a terminal, or without `tradi[progress]`.
+
+    Args:
+        items: what to iterate over.
+        description: text beside the bar.
+        total: number of items, if known.
+    """
     host = _host.get()
     if _showing.get() or not (host or sys.stderr.isatty()):
         yield from items
@@ -32,9 +40,9 @@ def track(items: Iterable[T], description: str, total: int | None = None) -> Ite
 
 
 def time_left() -> ProgressColumn:
-    """A column with the time that is left if the rest takes as long, item for item, as what is done.
+    """A column with the time left, if the remaining items take as long on average as the finished ones.
 
-    Rich's own goes by the pauses between items, and those of several processes end in bunches.
+    Rich's own estimate uses the pauses between items, but items from several processes finish in bunches.
     """
     from rich.progress import ProgressColumn, Task
     from rich.text import Text
@@ -42,7 +50,7 @@ def time_left() -> ProgressColumn:
     class TimeLeft(ProgressColumn):
         def __init__(self) -> None:
             super().__init__()
-            self._whole: dict[int, tuple[float, float]] = {}  # by task: items done, and seconds for all by them
+            self._whole: dict[int, tuple[float, float]] = {}  # by task: items done, and the total seconds they predict
 
         def render(self, task: Task) -> Text:
             if not task.completed or task.total is None or task.elapsed is None:
@@ -59,7 +67,7 @@ def time_left() -> ProgressColumn:
 
 @contextmanager
 def hosted_by(progress: Progress) -> Iterator[None]:
-    """Let bars inside be lines of these bars, for as long as they take: a terminal has room for one set of bars."""
+    """Show bars that start inside as temporary lines of `progress`: a terminal has room for one set of bars."""
     before = _host.set(progress)
     try:
         yield

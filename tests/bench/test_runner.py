@@ -229,7 +229,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"streethazards": root, "bdd-anomaly": root}
 
 
-@pytest.mark.filterwarnings("ignore:.*results do not compare")
+@pytest.mark.filterwarnings("ignore:.*results are not comparable")
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_every_declared_benchmark_runs_quickly(
     name: str, roots: dict[str, Path], tmp_path: Path, request: pytest.FixtureRequest

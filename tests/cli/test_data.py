@@ -78,12 +78,12 @@ def test_a_fetch_that_fails_says_so_of_every_file(
     printed = capsys.readouterr().out
     for entry in CATALOGUE.values():
         for download in entry.downloads:
-            cause = f"{download.url} gives it to registered users only" if download.by_hand else "no network"
+            cause = f"{download.url} is for registered users only" if download.by_hand else "no network"
             assert f"failed     {tmp_path / download.path}: {cause}" in printed
-            assert download.by_hand or f"get {download.url} by other means" in printed
+            assert download.by_hand or f"download {download.url} by other means" in printed
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="no data set is called cifar: there are mnist, notmnist, uci"):
+    with pytest.raises(SystemExit, match="unknown data set cifar: choose from mnist, notmnist, uci"):
         main(["data", "check", "mnist", "cifar"])
     assert capsys.readouterr().out == ""

@@ -30,14 +30,14 @@ def test_an_archive_need_not_be_packed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["/etc/a.txt", "../a.txt", "set/../../a.txt", "set/.."])
 def test_an_archive_with_a_way_out_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match=r"some\.tar\.gz holds .*, a path out of the archive"):
+    with pytest.raises(ValueError, match=r"some\.tar\.gz contains .*, which leads outside the archive"):
         read(tmp_path, tar({"set/good.txt": b"", name: b"bad"}))
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE])
 def test_a_wanted_name_must_be_a_regular_file(tmp_path: Path, kind: bytes) -> None:
     (tmp_path / "secret").write_text("secret")
-    with pytest.raises(ValueError, match=r"holds 'set/a\.txt', a link or too large"):
+    with pytest.raises(ValueError, match=r"contains 'set/a\.txt', which is a link or too large"):
         read(tmp_path, tar({}, [link("set/a.txt", str(tmp_path / "secret"), kind)]))
 
 
@@ -67,6 +67,6 @@ def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
     }
     for content in broken.values():
         with pytest.raises(
-            ValueError, match=r"some\.tar\.gz is damaged or no tar archive .*: delete it and fetch it again"
+            ValueError, match=r"some\.tar\.gz is damaged or not a tar archive .*: delete it and fetch it again"
         ):
             read(tmp_path, content)

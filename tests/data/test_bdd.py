@@ -38,7 +38,7 @@ def write_bdd(root: Path, anomalies: dict[str, list[int | None]], old: bool) -> 
 @pytest.mark.parametrize("old", [False, True])
 def test_images_with_a_motorcycle_or_a_train_are_for_testing(tmp_path: Path, old: bool) -> None:
     write_bdd(tmp_path, ANOMALIES, old)
-    with pytest.warns(UserWarning, match="3 images for train, 2 images for validation, 3 images for test, where"):
+    with pytest.warns(UserWarning, match="3 images for train, 2 images for validation, 3 images for test, but"):
         data = bdd_anomaly(tmp_path, size=(16, 12))
     assert data.names == tuple(name for name in LEGEND.classes if name not in ("train", "motorcycle"))
     assert data.classes == 17
@@ -60,7 +60,7 @@ def test_the_split_is_made_at_the_published_size_and_once(tmp_path: Path, monkey
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_bdd(tmp_path, ANOMALIES, old=False)
     for _ in range(2):
-        with pytest.warns(UserWarning, match="results do not compare"):
+        with pytest.warns(UserWarning, match="results are not comparable"):
             data = bdd_anomaly(tmp_path, size=(2, 2))
         assert [len(part) for part in (data.train, data.validation, data.test)] == [3, 2, 3]
         monkeypatch.setitem(sys.modules, "PIL.Image", None)  # nothing can be decoded now

@@ -78,7 +78,7 @@ def test_a_damaged_file_is_named_with_the_cause(root: Path, content: bytes, caus
 
 
 def test_what_is_missing_or_asked_wrongly_is_named(root: Path) -> None:
-    with pytest.raises(ValueError, match="held_out names lorry: there are airplane, automobile"):
+    with pytest.raises(ValueError, match="unknown classes in held_out: lorry; choose from airplane, automobile"):
         cifar10(root, held_out=["lorry"])
     for wrong in (1.0, -0.1):
         with pytest.raises(ValueError, match=f"validation must leave some of 200 training images, got {wrong}"):

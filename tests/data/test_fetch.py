@@ -150,7 +150,7 @@ def test_what_is_given_to_registered_users_only_is_not_asked_for(tmp_path: Path)
     listed = Entry("some", "", "", (Download("https://some.example", "set", (part_of(b"1", "set/a"),), by_hand=True),))
     (failure,) = fetch(listed, tmp_path)
     assert (failure.path, failure.state) == (tmp_path / "set", "failed")
-    assert failure.detail.startswith("https://some.example gives it to registered users only")
+    assert failure.detail.startswith("https://some.example is for registered users only")
 
 
 def test_what_cannot_be_read_is_never_kept(server: Server, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_file_that_is_not_there_says_what_to_put_where(server: Server, tmp_pat
     (failure,) = fetch(entry(server), tmp_path)
     assert (failure.path, failure.state) == (tmp_path / "set/file.bin", "failed")
     assert "404" in failure.detail
-    assert f"get {server.url('/file.bin')} by other means and put it at this path" in failure.detail
+    assert f"download {server.url('/file.bin')} by other means and put it at this path" in failure.detail
 
 
 def test_one_failure_does_not_keep_the_other_files_away(server: Server, tmp_path: Path) -> None:
@@ -211,5 +211,5 @@ def test_of_a_hostile_or_damaged_archive_nothing_is_written(server: Server, tmp_
     server.files["/all.tar.gz"] = content
     (failure,) = fetch(packed(server), root)
     assert failure.state == "failed"
-    assert "put the folder set that it holds at this path" in failure.detail
+    assert "put the folder set inside it at this path" in failure.detail
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -29,7 +29,7 @@ def test_what_is_standardised_stays_as_it_is() -> None:
 
 def test_classes_are_held_out_by_their_names_and_a_text_is_no_list_of_them() -> None:
     assert kept(("dog", "cat", "frog"), {"cat"}) == ["dog", "frog"]
-    with pytest.raises(ValueError, match="held_out names lorry: there are dog, cat"):
+    with pytest.raises(ValueError, match="unknown classes in held_out: lorry; choose from dog, cat"):
         kept(("dog", "cat"), ["lorry", "cat"])
-    with pytest.raises(TypeError, match=r"such as \('dog',\), got the text 'dog'"):
+    with pytest.raises(TypeError, match=r"such as \('dog',\), got the string 'dog'"):
         kept(("dog", "cat"), "dog")

@@ -14,7 +14,7 @@ from tradi.data.streethazards import LEGEND, listed, measure
 LAYOUT = {("train", "training", "t1-3"): 3, ("train", "validation", "t4"): 2, ("test", "test", "t5"): 2}
 LISTS = {"training": "train/train.odgt", "validation": "train/validation.odgt", "test": "test/test.odgt"}
 
-SMALL = pytest.mark.filterwarnings("ignore:.*results do not compare")
+SMALL = pytest.mark.filterwarnings("ignore:.*results are not comparable")
 
 
 def labels(folder: str, number: int) -> torch.Tensor:
@@ -56,7 +56,9 @@ def test_twelve_classes_are_learnt_and_anomalies_are_ood(root: Path) -> None:
 
 
 def test_other_numbers_than_the_published_are_said(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.warns(UserWarning, match=r"3 images for train, .*StreetHazards has 5,125 for train, .*do not compare"):
+    with pytest.warns(
+        UserWarning, match=r"3 images for train, .*StreetHazards has 5,125 for train, .*are not comparable"
+    ):
         streethazards(root, size=(8, 6))
     monkeypatch.setattr(sys.modules[streethazards.__module__], "PUBLISHED", {"train": 3, "validation": 2, "test": 2})
     streethazards(root, size=(8, 6))  # where any warning is an error
@@ -78,13 +80,16 @@ def test_items_are_those_of_the_lists(root: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "cause"),
     [
-        (b"", r"train\.odgt is no list of images and labels"),
-        (b'{"fpath_img": "a.png"}', r"train\.odgt is no list of images and labels"),
-        (b'[{"fpath_img": "a.png"}]', r"train\.odgt is no list of images and labels .*fpath_segm"),
-        (b'[{"fpath_img": "a.png", "fpath_segm": 3}]', r"train\.odgt is no list of images and labels"),
-        (b"\xff\xfe", r"train\.odgt is no list of images and labels"),
-        (b"[]", r"train\.odgt lists no image"),
-        (odgt([("images/1.png", "annotations/2.png")]), r"images/1\.png the labels .*annotations/2\.png, of another"),
+        (b"", r"train\.odgt is not a list of images and labels"),
+        (b'{"fpath_img": "a.png"}', r"train\.odgt is not a list of images and labels"),
+        (b'[{"fpath_img": "a.png"}]', r"train\.odgt is not a list of images and labels .*fpath_segm"),
+        (b'[{"fpath_img": "a.png", "fpath_segm": 3}]', r"train\.odgt is not a list of images and labels"),
+        (b"\xff\xfe", r"train\.odgt is not a list of images and labels"),
+        (b"[]", r"train\.odgt lists no images"),
+        (
+            odgt([("images/1.png", "annotations/2.png")]),
+            r"images/1\.png with .*annotations/2\.png, the labels of another",
+        ),
     ],
 )
 def test_a_damaged_list_is_named(root: Path, content: bytes, cause: str) -> None:
@@ -95,7 +100,9 @@ def test_a_damaged_list_is_named(root: Path, content: bytes, cause: str) -> None
 
 def test_missing_files_are_named(root: Path) -> None:
     (root / "StreetHazards/train/annotations/training/t1-3/1.png").unlink()
-    with pytest.raises(FileNotFoundError, match=r"t1-3/1\.png is missing, as 1 of the files that .*train\.odgt lists"):
+    with pytest.raises(
+        FileNotFoundError, match=r"t1-3/1\.png is missing \(listed in .*train\.odgt; 1 missing in total\)"
+    ):
         streethazards(root)
     (root / "StreetHazards/test/test.odgt").unlink()
     with pytest.raises(FileNotFoundError, match=r"test\.odgt is missing: `tradi data fetch streethazards"):

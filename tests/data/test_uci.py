@@ -87,9 +87,9 @@ def test_indices_may_be_written_as_floating_point_numbers(root: Path) -> None:
     [
         ("data.txt", "", "empty or holds numbers that are not finite"),
         ("data.txt", "1 2 3 4\n1 2 nan 4\n", "empty or holds numbers that are not finite"),
-        ("data.txt", "1 2 3 4\n1 2 3\n", "no table of numbers"),
-        ("data.txt", "1 2 3 x\n", "no table of numbers"),
-        ("data.txt", "1 2 3 \u00e9\n", "no table of numbers"),
+        ("data.txt", "1 2 3 4\n1 2 3\n", "not a table of numbers"),
+        ("data.txt", "1 2 3 x\n", "not a table of numbers"),
+        ("data.txt", "1 2 3 \u00e9\n", "not a table of numbers"),
         ("index_train_0.txt", "0\n30\n", "must hold whole numbers from 0 to 29"),
         ("index_test_0.txt", "-1\n", "must hold whole numbers from 0 to 29"),
         ("index_test_0.txt", "1.5\n", "must hold whole numbers from 0 to 29"),

@@ -193,5 +193,5 @@ def test_bad_arguments_are_named() -> None:
 
 def test_curves_of_other_bins_do_not_add() -> None:
     confidence, correct = torch.tensor([0.2, 0.9]), torch.tensor([False, True])
-    with pytest.raises(ValueError, match="must have one shape"):
+    with pytest.raises(ValueError, match="must have the same shape"):
         metrics.calibration_curve(confidence, correct, 15) + metrics.calibration_curve(confidence, correct, 1)

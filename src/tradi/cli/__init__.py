@@ -1,5 +1,5 @@
 """The command line: `tradi demo | bench | report | data`, one file per command.
 
-Enters: words. Leaves: tables on standard output, files where `--out` says.
-Who may call it: nobody; it calls the rooms below and decides nothing itself.
+Enters: command-line arguments. Leaves: tables on standard output, files in the `--out` folder.
+Who may call it: no other room. It calls the rooms below and makes no decisions itself.
 """

@@ -17,7 +17,7 @@ def run(options: argparse.Namespace) -> None:
     if options.list or options.name is None:
         for benchmark in BENCHMARKS.values():
             console.print(f"[bold]{benchmark.name}[/bold]: {benchmark.title}", highlight=False)
-            variants = (f"{v.name} (if asked for)" if v.optional else v.name for v in benchmark.variants)
+            variants = (f"{v.name} (only on request)" if v.optional else v.name for v in benchmark.variants)
             console.print(f"  variants: {', '.join(variants)}", highlight=False)
             console.print(f"  methods: {', '.join(benchmark.methods)}", highlight=False)
             for variant in benchmark.variants:
@@ -27,14 +27,14 @@ def run(options: argparse.Namespace) -> None:
     if options.name not in BENCHMARKS:
         raise ValueError(f"unknown benchmark {options.name!r}: choose from {', '.join(BENCHMARKS)}")
     if options.quick and (options.seeds or options.splits):
-        raise ValueError("--quick takes the first seed and split: leave out --seeds and --splits")
+        raise ValueError("--quick uses the first seed and split: leave out --seeds and --splits")
     if options.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {options.jobs}")
     from tradi.data.root import data_root
 
     asked = runner.Options(
         data=data_root(options.data),
-        out=options.out / "quick" if options.quick else options.out,  # never to be taken for results
+        out=options.out / "quick" if options.quick else options.out,  # so that nobody takes them for results
         methods=options.methods and tuple(options.methods),
         variants=options.variants and tuple(options.variants),
         seeds=options.seeds and tuple(dict.fromkeys(options.seeds)),
@@ -45,4 +45,4 @@ def run(options: argparse.Namespace) -> None:
     )
     failures = runner.show(BENCHMARKS[options.name], asked, console)
     if failures:
-        raise ValueError(f"{len(failures)} failed, see above; run again to try again")
+        raise ValueError(f"{len(failures)} failed, see above; repeat the command to retry")

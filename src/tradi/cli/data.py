@@ -1,4 +1,4 @@
-"""`tradi data`: where data sets are published, whether they are here, how to get them."""
+"""`tradi data`: list, check and fetch data sets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run(options: argparse.Namespace) -> None:
 
     unknown = [name for name in options.names if name not in CATALOGUE]
     if unknown:
-        raise SystemExit(f"tradi: no data set is called {', '.join(unknown)}: there are {', '.join(CATALOGUE)}")
+        raise SystemExit(f"tradi: unknown data set {', '.join(unknown)}: choose from {', '.join(CATALOGUE)}")
     entries = [CATALOGUE[name] for name in options.names or CATALOGUE]
     root = data_root(options.data)
     if options.action == "list":
@@ -36,12 +36,12 @@ def _list_data(entries: Sequence[Entry], root: Path) -> None:
 
     from tradi.data.catalogue import here
 
-    title = f"Data sets below {root}; `tradi data check` says whether they are whole"
-    table = Table("name", "what", "here", "checksums", title=title, title_justify="left")
+    title = f"Data sets below {root}; `tradi data check` says whether they are complete"
+    table = Table("name", "what", "found", "checksums", title=title, title_justify="left")
     for entry in entries:
         published = all(part.verified for part in entry.parts)
         counted = all(part.checksum is None for part in entry.parts)
-        checksums = "as published" if published else "none known" if counted else "of our copy"
+        checksums = "as published" if published else "none known" if counted else "from our copy"
         table.add_row(entry.name, entry.about, f"{here(entry, root)} of {len(entry.parts)} parts", checksums)
     console = Console()
     console.print(table)

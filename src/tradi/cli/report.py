@@ -17,6 +17,6 @@ def run(options: argparse.Namespace) -> None:
         return
 
     if options.data is not None and not options.data.is_dir():
-        raise FileNotFoundError(f"{options.data} is not a folder of data")
+        raise FileNotFoundError(f"{options.data} is not a folder of data: give --data the root of all data sets")
     for path in write_report(options.results, options.out or options.results, options.data):
         print(path)

@@ -1,4 +1,4 @@
-"""Readers of public data sets, and those that need no file at all."""
+"""Readers of public data sets, and data sets that need no files."""
 
 from tradi.data.augment import crop_and_flip, flip
 from tradi.data.bdd import bdd_anomaly

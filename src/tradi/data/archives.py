@@ -10,13 +10,19 @@ from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
 
-LARGEST = 64 << 20  # bytes of one member; the largest that any data set here needs has 4 MB
+LARGEST = 64 << 20  # bytes per member; the largest member of any data set here has 4 MB
 
 
 def members(path: Path, pattern: str) -> Iterator[tuple[re.Match[str], bytes]]:
-    """Names that match `pattern` in full, and contents, of the regular files in a tar or tar.gz; nothing is written.
+    """Yield name match and contents of each file in a tar or tar.gz whose full name matches; nothing is written.
 
-    An archive with a name that is absolute or climbs out of it is refused, as is one where a wanted name is a link.
+    Args:
+        path: the archive.
+        pattern: regular expression for the names to read.
+
+    Raises:
+        ValueError: if any name is absolute or leads outside the archive, if a matching member is not a regular file or
+            is too large, or if the archive is damaged.
     """
     wanted = re.compile(pattern)
     try:
@@ -24,18 +30,22 @@ def members(path: Path, pattern: str) -> Iterator[tuple[re.Match[str], bytes]]:
             for member in archive:
                 place = PurePosixPath(member.name)
                 if place.is_absolute() or ".." in place.parts:
-                    raise ValueError(f"{path} holds {member.name!r}, a path out of the archive: do not trust this file")
+                    raise ValueError(
+                        f"{path} contains {member.name!r}, which leads outside the archive: do not trust this file"
+                    )
                 match = wanted.fullmatch(member.name)
                 if match is None:
                     continue
                 content = archive.extractfile(member) if member.isreg() and member.size <= LARGEST else None
                 if content is None:
-                    raise ValueError(f"{path} holds {member.name!r}, a link or too large: do not trust this file")
+                    raise ValueError(
+                        f"{path} contains {member.name!r}, which is a link or too large: do not trust this file"
+                    )
                 yield match, content.read()
-            while stream.read(1 << 20):  # to the end, where gzip's own checksum stands
+            while stream.read(1 << 20):  # to the end, so that gzip verifies its checksum
                 pass
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is damaged or no tar archive ({error}): delete it and fetch it again") from error
+        raise ValueError(f"{path} is damaged or not a tar archive ({error}): delete it and fetch it again") from error
 
 
 def _opened(path: Path) -> gzip.GzipFile | BufferedReader:

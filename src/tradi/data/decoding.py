@@ -1,4 +1,4 @@
-"""From pairs of image files to sets for segmentation: decoded once, at the size they are used in, then cached."""
+"""From pairs of image files to segmentation sets, decoded once per size and cached."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Colour = tuple[int, int, int]
 Pairs = Sequence[tuple[Path, Path]]  # image and labels
 Size = tuple[int, int]  # width and height
 
-UNKNOWN = -3  # in a legend's table: no label of this data set
+UNKNOWN = -3  # in a legend's table: not a label of this data set
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Legend:
     """What the values in the label images of a data set mean.
 
     Args:
-        classes: their colours by name, in the order of their values.
+        classes: colours by class name, in the order of their values.
         first: the value of the first class.
-        void: values of pixels that are of no class.
+        void: values of pixels without a class.
     """
 
     classes: Mapping[str, Colour]
@@ -53,7 +53,7 @@ class Legend:
         return list(self.classes).index(name) + self.first
 
     def meaning(self, held_out: Collection[str]) -> NDArray[np.int8]:
-        """Of each of the 256 values: a class counted from 0, IGNORED, OOD where held out, or UNKNOWN."""
+        """The meaning of each of the 256 values: a class from 0, IGNORED, OOD if held out, or UNKNOWN."""
         learnt = kept(self.classes, held_out)
         table = np.full(256, UNKNOWN, np.int8)
         table[list(self.void)] = IGNORED
@@ -65,14 +65,17 @@ class Legend:
 def segmentation(
     name: str, parts: Mapping[str, Pairs], size: Size, legend: Legend, held_out: Collection[str]
 ) -> Segmentation:
-    """Decode the images of a data set, or take them from the cache.
+    """Decode the images of a data set, or read them from the cache.
 
     Args:
-        name: of the data set.
+        name: name of the data set.
         parts: the files for `train`, `validation` and `test`.
-        size: width and height to which all images are brought.
-        legend: of the labels.
-        held_out: classes to learn nothing of; their pixels are OOD in testing.
+        size: width and height to resize all images to.
+        legend: the meaning of the labels.
+        held_out: classes to leave out of training; their pixels are OOD in testing.
+
+    Raises:
+        ValueError: if `size` or `held_out` is invalid, an image is in two parts, or a file is damaged.
     """
     if not (
         isinstance(size, Sequence)
@@ -96,21 +99,32 @@ def segmentation(
 
 
 def counts(parts: Mapping[str, Pairs]) -> str:
-    """How many images there are for what."""
+    """The number of images in each part, in words."""
     return ", ".join(f"{len(pairs):,} images for {part}" for part, pairs in parts.items())
 
 
 def warn_of_other_counts(where: Path, name: str, parts: Mapping[str, Pairs], published: Mapping[str, int]) -> None:
-    """Say so where a data set has not as many images as were published."""
+    """Warn if the numbers of images differ from the published ones."""
     if any(len(parts[part]) != count for part, count in published.items()):
         expected = ", ".join(f"{count:,} for {part}" for part, count in published.items())
         warnings.warn(
-            f"{where} gives {counts(parts)}, where {name} has {expected}: results do not compare", stacklevel=3
+            f"{where} has {counts(parts)}, but the published {name} has {expected}: results are not comparable",
+            stacklevel=3,
         )
 
 
 def paired(images: Path, labels: Path, suffix: str = "") -> Pairs:
-    """Every image of a folder with its label image in another, called the same but for `suffix` before `.png`."""
+    """Pair every image of a folder with its label image in another folder.
+
+    Args:
+        images: folder of PNG or JPEG images.
+        labels: folder of PNG label images.
+        suffix: what the name of a label image has after the name of its image.
+
+    Raises:
+        FileNotFoundError: if there are no images.
+        ValueError: if a file has no partner.
+    """
     of_images = {path.stem: path for path in sorted(images.glob("*")) if path.suffix in (".png", ".jpg")}
     of_labels = {path.stem.removesuffix(suffix): path for path in labels.glob(f"*{suffix}.png")}
     if not of_images:
@@ -118,21 +132,25 @@ def paired(images: Path, labels: Path, suffix: str = "") -> Pairs:
     alone = [of_images.get(stem) or of_labels[stem] for stem in sorted(of_images.keys() ^ of_labels.keys())]
     if alone:
         raise ValueError(
-            f"{alone[0]} has no partner in {labels if alone[0].parent == images else images}, as {len(alone):,} of "
-            f"{len(of_images | of_labels):,} files here: fetch the data set again"
+            f"{alone[0]} has no partner in {labels if alone[0].parent == images else images} "
+            f"(files without one: {len(alone):,} of {len(of_images | of_labels):,}): fetch the data set again"
         )
     return [(path, of_labels[stem]) for stem, path in of_images.items()]
 
 
 def decode(image: Path, label: Path, size: Size, meaning: NDArray[np.int8]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """An image (3, height, width) and its labels (height, width), in bytes; no label may be unknown."""
+    """An image (3, height, width) and its labels (height, width), in bytes, resized to `size`.
+
+    Raises:
+        ValueError: if a file is damaged, the two sizes differ, or a label is UNKNOWN.
+    """
     sampling = require("PIL.Image", "images").Resampling
     with _opened(image) as file:
         extent = file.size
         pixels = np.array(file.convert("RGB").resize(size, sampling.BILINEAR))
     with _opened_labels(label) as file:
         if file.size != extent:
-            raise ValueError(f"it is {file.size} pixels large, and its image {image} {extent}")
+            raise ValueError(f"its size is {file.size}, but that of its image {image} is {extent}")
         values = np.array(file.resize(size, sampling.NEAREST))
         unknown = [value for value in np.unique(values) if meaning[value] == UNKNOWN]
         if unknown:
@@ -147,29 +165,32 @@ def values_in(label: Path) -> NDArray[np.uint8]:
 
 
 def median_frequency(counts: Tensor, pixels: int) -> Tensor:
-    r"""Weights $\mathrm{median}(f) / f_c$ (Eigen and Fergus 2015) of the classes; 0 for one that does not occur.
+    r"""Class weights $\mathrm{median}(f) / f_c$ (Eigen and Fergus 2015); 0 for a class that does not occur.
 
-    $f_c$ is the share of class c among the pixels of those images where it occurs.
+    $f_c$ is the share of class c among the pixels of the images where it occurs.
 
     Args:
         counts: pixels of each class in each image, (images, classes).
-        pixels: of an image.
+        pixels: number of pixels in an image.
+
+    Raises:
+        ValueError: if no class occurs.
     """
     occurring = (counts > 0).sum(0)
     frequency = counts.sum(0).double() / (occurring.clamp_min(1) * pixels)
     seen = occurring > 0
     if not seen.any():
-        raise ValueError("no training pixel is of any class that is trained on: hold fewer classes out")
+        raise ValueError("no training pixel belongs to a learnt class: hold out fewer classes")
     return torch.where(seen, frequency[seen].quantile(0.5) / frequency, 0).float()
 
 
 def _check_apart(name: str, parts: Mapping[str, Pairs]) -> None:
-    """Raise where an image is there twice: what was trained on is no test."""
+    """Raise if an image occurs twice: training images must not be tested on."""
     where: dict[Path, str] = {}
     for part, pairs in parts.items():
         for image, _ in pairs:
             if image in where:
-                raise ValueError(f"{name} has {image} for {where[image]} and again for {part}: fetch it again")
+                raise ValueError(f"{name} uses {image} for {where[image]} and again for {part}: fetch it again")
             where[image] = part
 
 
@@ -188,7 +209,7 @@ def _records(name: str, fingerprint: str, pairs: Pairs, size: Size, meaning: NDA
 
 
 def _counted(records: NDArray[np.void]) -> Tensors:
-    """How often each of 256 values occurs in each channel of all images, and in the labels of each image."""
+    """How often each of the 256 values occurs, per channel over all images and per image in the labels."""
     pixels, labels = torch.zeros(3, 256, dtype=torch.int64), torch.zeros(len(records), 256, dtype=torch.int64)
     for record, row in zip(track(records, "counting classes", len(records)), labels, strict=True):
         row += torch.from_numpy(np.bincount(record["label"].ravel(), minlength=256))
@@ -207,7 +228,7 @@ def _standardise(counts: Tensor) -> Standardise:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """An image file; whatever goes wrong with it, the error names it."""
+    """Open an image file; any error names the file."""
     pil = require("PIL.Image", "images")
     try:
         with pil.open(path, formats=["PNG", "JPEG"]) as file:
@@ -219,6 +240,6 @@ def _opened(path: Path) -> Iterator[Any]:
 @contextmanager
 def _opened_labels(path: Path) -> Iterator[Any]:
     with _opened(path) as file:
-        if file.mode not in ("L", "P"):  # with a palette or without, one byte a pixel
-            raise ValueError(f"it is in mode {file.mode}, where labels are one byte a pixel")
+        if file.mode not in ("L", "P"):  # one byte per pixel, with or without a palette
+            raise ValueError(f"its mode is {file.mode}, but labels need one byte per pixel")
         yield file

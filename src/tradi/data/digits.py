@@ -1,4 +1,4 @@
-"""Scikit-learn's handwritten digits, some classes held out as out-of-distribution."""
+"""Scikit-learn's handwritten digits, with some classes held out as out of distribution."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from tradi.extras import require
 
 
 def digits(held_out: Sequence[int] = (8, 9), seed: int = 0) -> Images:
-    """Split the digits 60/15/25, classes renumbered from 0; the held-out digits are the OOD images `unknown digits`."""
+    """Scikit-learn's digits as vectors, split 60/15/25 into training, validation and test.
+
+    Args:
+        held_out: digits to leave out: they are the OOD images `unknown digits`, and the others are renumbered from 0.
+        seed: seed of the split.
+    """
     source = require("sklearn.datasets", "metrics").load_digits()
     images = torch.tensor(source.data, dtype=torch.float32)
     labels = torch.tensor(source.target)

@@ -1,4 +1,4 @@
-"""Downloads of what the catalogue lists: to a .part file first, and into place when the contents are right."""
+"""Downloads of the catalogue's data sets: first to a .part file, then into place if the contents are right."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tradi.data.catalogue import Download, Entry, Finding, check, inspect
 from tradi.progress import track
 
 CHUNK = 1 << 16
-TIMEOUT = 60  # seconds without an answer
+TIMEOUT = 60  # seconds to wait for an answer
 
 
 def fetch(entry: Entry, root: Path) -> Iterator[Finding]:
-    """Download what of a data set is not below the root yet, and say of every part how it is then."""
+    """Download what is missing or wrong of a data set below the root, and yield the state of every part."""
     for download in entry.downloads:
         findings = [check(part, root) for part in download.parts]
         if any(finding.state != "ok" for finding in findings):
@@ -32,7 +32,7 @@ def fetch(entry: Entry, root: Path) -> Iterator[Finding]:
 def _get(download: Download, root: Path) -> Finding | None:
     target = root / download.path
     if download.by_hand:
-        how = f"{download.url} gives it to registered users only: get it there, and put it at this path"
+        how = f"{download.url} is for registered users only: download it there and put it at this path"
         return Finding(target, "failed", how)
     begun = target.with_name(target.name + ".part")
     try:
@@ -45,24 +45,28 @@ def _get(download: Download, root: Path) -> Finding | None:
             unpack(begun, target, download.members)
             begun.unlink()
     except (OSError, HTTPException, ValueError) as error:
-        if isinstance(error, ValueError):  # wrong, not cut short: the next attempt starts over
+        if isinstance(error, ValueError):  # wrong, not just incomplete: the next attempt starts over
             begun.unlink(missing_ok=True)
-        what = "it" if download.members is None else f"the folder {target.name} that it holds"
-        remedy = f"run this again, or get {download.url} by other means and put {what} at this path"
+        what = "it" if download.members is None else f"the folder {target.name} inside it"
+        remedy = f"run this again, or download {download.url} by other means and put {what} at this path"
         return Finding(target, "failed", f"{error}: {remedy}")
     return None
 
 
 def _accept(download: Download, begun: Path) -> None:
-    """Refuse what is not what was published; where the public checksum is not known, what cannot be read."""
+    """Reject a file that differs from the published one or, if no public checksum is known, cannot be read."""
     (part,) = download.parts
     finding = inspect(part, begun)
     if finding.state == "unreadable" or (finding.state != "ok" and part.verified):
-        raise ValueError(f"what came is not what was expected: {finding.detail}")
+        raise ValueError(f"the download is not the expected file: {finding.detail}")
 
 
 def retrieve(url: str, path: Path) -> None:
-    """Download `url` to `path`, going on at the end of what an earlier attempt left there."""
+    """Download `url` to `path`, resuming a partial file that an earlier attempt left there.
+
+    Raises:
+        OSError: if the server cannot be reached, or the connection breaks off.
+    """
     start = path.stat().st_size if path.exists() else 0
     request = Request(url, headers={"User-Agent": f"tradi/{__version__}"})
     if start:
@@ -73,7 +77,7 @@ def retrieve(url: str, path: Path) -> None:
         error.close()
         if error.code != 416 or not start:
             raise
-        path.unlink()  # nothing follows what is there: it was whole, or another file, so start over
+        path.unlink()  # the server has nothing beyond it: it was complete, or a different file, so start over
         return retrieve(url, path)
     with response, path.open("ab" if response.status == 206 else "wb") as file:
         length = int(response.headers.get("Content-Length", 0))
@@ -85,9 +89,13 @@ def retrieve(url: str, path: Path) -> None:
 
 
 def unpack(archive: Path, folder: Path, pattern: str) -> None:
-    """Write the wanted members of an archive below `folder`, once all of it proved sound."""
+    """Write the matching members of an archive below `folder`, after checking the whole archive.
+
+    Raises:
+        ValueError: if the archive is damaged or unsafe, or no member matches.
+    """
     if not sum(1 for _ in members(archive, pattern)):
-        raise ValueError(f"{archive} holds no file named like {pattern}")
+        raise ValueError(f"{archive} contains no file that matches {pattern}")
     for match, content in members(archive, pattern):
         target = folder / match[1]
         target.parent.mkdir(parents=True, exist_ok=True)

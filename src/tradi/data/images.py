@@ -1,4 +1,4 @@
-"""The form that every set of images to classify takes in memory."""
+"""The in-memory form of every image classification set."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Images:
 
     Args:
         train, validation, test: images and classes.
-        ood: images of none of the classes, by what they are.
-        classes: how many there are.
+        ood: OOD images by name.
+        classes: number of classes.
     """
 
     train: Labelled
@@ -30,10 +30,10 @@ class Images:
 
 @dataclass(frozen=True, eq=False)
 class Standardise:
-    """Gives training pixels the mean 0 and the deviation 1, and all others the same treatment.
+    """Shift and scale images so that training pixels have mean 0 and standard deviation 1.
 
     Args:
-        mean, std: of training pixels, in a shape that images broadcast with.
+        mean, std: mean and standard deviation of the training pixels, in a shape that broadcasts with images.
     """
 
     mean: Tensor
@@ -44,13 +44,13 @@ class Standardise:
 
 
 def standardised(parts: Sequence[Labelled], ood: Mapping[str, Tensor], classes: int, over: tuple[int, ...]) -> Images:
-    """Training, validation, test and `ood`, standardised by the training pixels.
+    """Training, validation, test and OOD images, standardised by the training pixels.
 
     Args:
         parts: images and classes for training, validation and test.
-        ood: images of none of the classes.
-        classes: how many there are.
-        over: dimensions of the images that share one mean and one deviation.
+        ood: OOD images by name.
+        classes: number of classes.
+        over: dimensions that share one mean and one standard deviation.
     """
     pixels = parts[0][0].float()
     same = Standardise(pixels.mean(over, keepdim=True), pixels.std(over, keepdim=True))
@@ -59,10 +59,15 @@ def standardised(parts: Sequence[Labelled], ood: Mapping[str, Tensor], classes: 
 
 
 def kept(classes: Collection[str], held_out: Collection[str]) -> list[str]:
-    """The classes that are not held out, in their order."""
+    """The classes that are not held out, in their order.
+
+    Raises:
+        TypeError: if `held_out` is a string.
+        ValueError: if it has an unknown class.
+    """
     if isinstance(held_out, str):
-        raise TypeError(f"held_out must be several names, such as ({held_out!r},), got the text {held_out!r}")
+        raise TypeError(f"held_out must be a collection, such as ({held_out!r},), got the string {held_out!r}")
     unknown = [name for name in held_out if name not in classes]
     if unknown:
-        raise ValueError(f"held_out names {', '.join(unknown)}: there are {', '.join(classes)}")
+        raise ValueError(f"unknown classes in held_out: {', '.join(unknown)}; choose from {', '.join(classes)}")
     return [name for name in classes if name not in held_out]

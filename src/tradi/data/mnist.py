@@ -28,8 +28,12 @@ def mnist(
 
     Args:
         root: folder of all data sets; see `data_root`.
-        validation: how many training images, the last ones, are for validation instead.
-        ood: images of other things, (images, 28, 28), to standardise likewise; `notmnist(root).images` for example.
+        validation: number of training images, taken from the end, to use for validation.
+        ood: OOD images by name, (images, 28, 28), standardised in the same way; for example `notmnist(root).images`.
+
+    Raises:
+        FileNotFoundError: if MNIST is not below the root.
+        ValueError: if a file is damaged, or `validation` leaves no training image.
     """
     folder = data_root(root)
     images, labels = _part(folder, "train")
@@ -43,7 +47,7 @@ def mnist(
 
 
 def files(part: str) -> tuple[tuple[str, str], tuple[str, str]]:
-    """Where the images and the labels of a part lie below the root, gzipped or plain."""
+    """Paths of a part's images and of its labels below the root, each gzipped and plain."""
     images, labels = (f"mnist/{part}-{kind}-ubyte" for kind in ("images-idx3", "labels-idx1"))
     return (f"{images}.gz", images), (f"{labels}.gz", labels)
 
@@ -61,12 +65,16 @@ def _part(root: Path, part: str) -> Labelled:
 
 
 def read_idx(path: Path) -> Tensor:
-    """Unsigned bytes of an IDX file, in the shape that its header gives."""
+    """Read the unsigned bytes of an IDX file, in the shape that its header gives.
+
+    Raises:
+        ValueError: if the file is damaged or holds other types.
+    """
     return _parse(_unpacked(path), path)
 
 
 def measure(path: Path) -> tuple[int, str]:
-    """How many items an IDX file holds, and the SHA-256 of the file without its gzip wrapping."""
+    """How many items an IDX file holds, and the SHA-256 of the file without gzip."""
     content = _unpacked(path)
     return len(_parse(content, path)), hashlib.sha256(content).hexdigest()
 
@@ -83,7 +91,9 @@ def _unpacked(path: Path) -> bytes:
 
 def _parse(content: bytes, path: Path) -> Tensor:
     if len(content) < 4 or content[:2] != b"\0\0":
-        raise ValueError(f"{path} is no IDX file: it starts with {content[:4].hex(' ') or 'nothing'}, expected 00 00")
+        raise ValueError(
+            f"{path} is not an IDX file: it starts with {content[:4].hex(' ') or 'nothing'}, expected 00 00"
+        )
     kind, dimensions = content[2], content[3]
     if kind != UNSIGNED_BYTES:
         raise ValueError(f"{path} holds values of IDX type 0x{kind:02x}, expected unsigned bytes, 0x08")
@@ -94,7 +104,7 @@ def _parse(content: bytes, path: Path) -> Tensor:
     expected = start + math.prod(shape)
     if len(content) != expected or expected == start or not shape:
         raise ValueError(
-            f"{path} has {len(content):,} bytes and a header for shape {shape}, which is {expected:,}: "
+            f"{path} has {len(content):,} bytes, but its header gives shape {shape}, which needs {expected:,}: "
             "it is damaged or empty, delete it and fetch it again"
         )
     return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=start).reshape(shape)

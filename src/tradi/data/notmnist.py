@@ -25,7 +25,7 @@ FILES = ("notMNIST_small.tar.gz", "notMNIST_small")
 
 @dataclass(frozen=True, eq=False)
 class NotMNIST:
-    """Letters, in the order of letter and file name.
+    """Images of letters, sorted by letter and file name.
 
     Args:
         images: (images, 28, 28), unsigned bytes.
@@ -39,12 +39,20 @@ class NotMNIST:
 
 
 def notmnist(root: str | PathLike[str] | None = None) -> NotMNIST:
-    """Read `notMNIST_small.tar.gz`, or the folder `notMNIST_small`, below the data root; decoded once, then cached."""
+    """Read `notMNIST_small.tar.gz`, or the folder `notMNIST_small`, below the data root; decoded once and cached.
+
+    Args:
+        root: folder of all data sets; see `data_root`.
+
+    Raises:
+        FileNotFoundError: if neither is below the root.
+        ValueError: if the archive is damaged, or no image can be read.
+    """
     return read(find(data_root(root), FILES, "notmnist"))
 
 
 def read(source: Path) -> NotMNIST:
-    """Read that archive or folder."""
+    """Read the archive or folder `source`; decoded once and cached."""
     tensors = cached("notMNIST", _fingerprint(source), lambda: _decoded(source))
     return NotMNIST(tensors["images"], tensors["labels"], int(tensors["skipped"]))
 
@@ -83,10 +91,10 @@ def _pixels(content: bytes) -> Tensor | None:
     image_module = require("PIL.Image", "images")
     try:
         with image_module.open(io.BytesIO(content), formats=["PNG"]) as image:
-            if image.size != (SIDE, SIDE):  # before anything is decoded
+            if image.size != (SIDE, SIDE):  # checked before decoding
                 return None
             pixels = image.convert("L").tobytes()
-    except Exception:  # whatever a decoder may say of a damaged file, the file is one to skip
+    except Exception:  # whatever the decoder raises, the file is damaged: skip it
         return None
     return torch.frombuffer(bytearray(pixels), dtype=torch.uint8).reshape(SIDE, SIDE)
 

@@ -1,4 +1,4 @@
-"""Where data lies on disk."""
+"""Where data is on disk."""
 
 from __future__ import annotations
 
@@ -17,19 +17,23 @@ def data_root(given: str | PathLike[str] | None = None) -> Path:
 
 
 def cache_folder() -> Path:
-    """`tradi` in XDG_CACHE_HOME, else in `~/.cache`."""
+    """The folder `tradi` in XDG_CACHE_HOME or, if that is not set, in `~/.cache`."""
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG specification: a path that is not absolute is to be ignored.
+    # The XDG specification says to ignore a path that is not absolute.
     return (base if base.is_absolute() else Path.home() / ".cache") / "tradi"
 
 
 def find(root: Path, paths: Sequence[str], name: str) -> Path:
-    """The first of `paths` below `root` that exists, or an error that says how to get data set `name`."""
+    """The first of `paths` below `root` that exists.
+
+    Raises:
+        FileNotFoundError: if none does; the error says how to get the data set `name`.
+    """
     for path in paths:
         if (root / path).exists():
             return root / path
     places = " or ".join(str(root / path) for path in paths)
     raise FileNotFoundError(
-        f"{places} is missing: `tradi data fetch {name} --data {root}` gets it or says how, `tradi data list` says "
-        f"where it is published. Data that lies elsewhere is found with --data or {VARIABLE}."
+        f"{places} is missing: `tradi data fetch {name} --data {root}` downloads it or says how, `tradi data list` "
+        f"says where it is published. If the data is elsewhere, set --data or {VARIABLE}."
     )

@@ -1,4 +1,4 @@
-"""The form that every set of images with a class for each pixel takes, in memory or on disk."""
+"""The form of every segmentation set, in memory or on disk: images with a class for each pixel."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ OOD = -2  # in `Frames.meaning` only
 
 @dataclass(frozen=True, eq=False)
 class Frames:
-    """Images and labels as they were decoded, in bytes; a slice is fewer of them.
+    """Decoded images and labels, in bytes; slicing gives a subset.
 
     Args:
-        records: with the fields `image` (3, height, width) and `label` (height, width), mostly mapped from a file.
-        meaning: of each of the 256 values of a label: a class, IGNORED or OOD.
+        records: array with the fields `image` (3, height, width) and `label` (height, width), usually memory-mapped.
+        meaning: the meaning of each of the 256 label values: a class, IGNORED or OOD.
     """
 
     records: NDArray[np.void]
@@ -37,7 +37,7 @@ class Frames:
         return Frames(self.records[part], self.meaning)
 
     def read(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Images and labels in bytes, every pixel of no class IGNORED, and which of these pixels are OOD."""
+        """Images and labels in bytes, with pixels of no class IGNORED, and a mask of the OOD pixels."""
         records = self.records[index.numpy()]
         labels = torch.from_numpy(np.take(self.meaning, records["label"]))
         return torch.from_numpy(records["image"]), labels.clamp_min(IGNORED), labels == OOD
@@ -45,7 +45,7 @@ class Frames:
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """Standardised images and labels, in the same order every time."""
+    """Standardised images and labels, in a fixed order."""
 
     frames: Frames
     standardise: Standardise
@@ -62,7 +62,7 @@ class Batches:
 
 @dataclass(frozen=True, eq=False)
 class OODBatches:
-    """Standardised images and (labels, which pixels are OOD), in the same order every time."""
+    """Standardised images and (labels, mask of OOD pixels), in a fixed order."""
 
     frames: Frames
     standardise: Standardise
@@ -79,7 +79,7 @@ class OODBatches:
 
 @dataclass(frozen=True, eq=False)
 class TrainingBatches:
-    """Standardised images and labels, shuffled and flipped afresh every time; a last batch of one image is left out."""
+    """Standardised images and labels, reshuffled and randomly flipped in each pass; a last batch of one is dropped."""
 
     frames: Frames
     standardise: Standardise
@@ -103,10 +103,10 @@ class Segmentation:
 
     Args:
         train, validation, test: images and labels in bytes.
-        names: of the classes.
-        colours: of the classes, (classes, 3), in bytes.
-        class_weights: that let rare classes count as much as frequent ones, by median frequency balancing.
-        standardise: by the mean and deviation of each channel of the training images.
+        names: names of the classes.
+        colours: colours of the classes, (classes, 3), in bytes.
+        class_weights: weights by median frequency balancing, so that rare classes count as much as frequent ones.
+        standardise: standardises images by the mean and standard deviation of each channel of the training images.
     """
 
     train: Frames
@@ -119,17 +119,17 @@ class Segmentation:
 
     @property
     def classes(self) -> int:
-        """How many there are."""
+        """Number of classes."""
         return len(self.names)
 
     def training(self, batch: int, generator: Generator | None = None) -> TrainingBatches:
-        """Batches to train on, in an order of the generator's or of torch's own."""
+        """Training batches, shuffled by the generator (torch's default if None)."""
         return TrainingBatches(self.train, self.standardise, batch, generator)
 
     def batches(self, frames: Frames, batch: int) -> Batches:
-        """Batches of `train`, `validation` or `test`, as they are: to choose a scale or to refresh on."""
+        """Batches of `train`, `validation` or `test`, unshuffled, unflipped: to choose a scale or refresh BatchNorm."""
         return Batches(frames, self.standardise, batch)
 
     def testing(self, batch: int) -> OODBatches:
-        """Batches of `test` with their masks of OOD pixels."""
+        """Batches of `test` with masks of OOD pixels."""
         return OODBatches(self.test, self.standardise, batch)

@@ -1,7 +1,7 @@
-"""StreetHazards (Hendrycks et al. 2019): simulated streets, with strange objects in the test images.
+"""StreetHazards (Hendrycks et al. 2019): simulated street scenes, with anomalous objects in the test images.
 
-Its label images hold 1 to 14, one more than the published list of classes: background, 12 classes, anomaly. Background
-is of no class here, as the paper counts 12; its publishers train on it as a thirteenth.
+Its label values are 1 to 14, each one more than in the published list: background, 12 classes, anomaly. Background has
+no class here, since the paper counts 12; the publishers train on it as a thirteenth.
 """
 
 from __future__ import annotations
@@ -45,13 +45,17 @@ LEGEND = Legend(
 
 
 def streethazards(root: str | PathLike[str] | None = None, size: tuple[int, int] = SIZE) -> Segmentation:
-    """StreetHazards with its 12 classes, decoded once at a size and then cached; anomalies are OOD in testing.
+    """StreetHazards with its 12 classes, decoded once per size and cached; anomalies are OOD in testing.
 
-    A warning says so where the numbers of images are not the published ones.
+    A warning is issued if the numbers of images differ from the published ones.
 
     Args:
         root: folder of all data sets; see `data_root`.
-        size: width and height of the images to work on.
+        size: width and height to resize images to.
+
+    Raises:
+        FileNotFoundError: if StreetHazards is not below the root, or files are missing.
+        ValueError: if a file is damaged.
     """
     lists = {part: find(data_root(root), (path,), "streethazards") for part, path in LISTS.items()}
     parts = {part: listed(path) for part, path in lists.items()}
@@ -60,21 +64,30 @@ def streethazards(root: str | PathLike[str] | None = None, size: tuple[int, int]
 
 
 def listed(path: Path) -> Pairs:
-    """The images and labels of an `.odgt` list, whose paths are relative to its folder."""
+    """The images and labels in an `.odgt` list, whose paths are relative to its folder.
+
+    Raises:
+        FileNotFoundError: if a listed file is missing.
+        ValueError: if the list is damaged or empty.
+    """
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
         pairs = [(path.parent / entry["fpath_img"], path.parent / entry["fpath_segm"]) for entry in entries]
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path} is no list of images and labels ({error!r}): delete it and fetch it again") from error
+        raise ValueError(
+            f"{path} is not a list of images and labels ({error!r}): delete it and fetch it again"
+        ) from error
     if not pairs:
-        raise ValueError(f"{path} lists no image: delete it and fetch it again")
+        raise ValueError(f"{path} lists no images: delete it and fetch it again")
     for image, label in pairs:
         if image.name != label.name:
-            raise ValueError(f"{path} gives {image} the labels {label}, of another image: delete it and fetch it again")
+            raise ValueError(
+                f"{path} pairs {image} with {label}, the labels of another image: delete it and fetch it again"
+            )
     missing = [file for pair in pairs for file in pair if not file.exists()]
     if missing:
-        count = f"{len(missing):,} of the files that {path} lists"
-        raise FileNotFoundError(f"{missing[0]} is missing, as {count}: unpack the archives again")
+        count = f"listed in {path}; {len(missing):,} missing in total"
+        raise FileNotFoundError(f"{missing[0]} is missing ({count}): unpack the archives again")
     return pairs
 
 

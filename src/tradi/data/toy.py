@@ -1,4 +1,4 @@
-"""The paper's toy problem: a draw from a Gaussian process, noisy points of it, and what is knowable about it."""
+"""The paper's toy problem: a function drawn from a Gaussian process, noisy points on it, and the exact posterior."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Toy:
 
     Args:
         x, y: noisy training points, (points, 1).
-        grid: where the function is known, (grid, 1).
+        grid: inputs where the function is known, (grid, 1).
         truth: the function there, without noise.
-        noise_variance: of the points.
+        noise_variance: variance of the noise on y.
     """
 
     x: Tensor
@@ -28,7 +28,7 @@ class Toy:
     noise_variance: float = NOISE_VARIANCE
 
     def ideal(self) -> tuple[Tensor, Tensor]:
-        """Mean and variance at the grid of the exact GP posterior, noise included: the best that can be known."""
+        """Mean and variance of the exact GP posterior on the grid, noise included: the best possible prediction."""
         x, grid = self.x.double(), self.grid.double()
         noisy = rbf(x, x) + self.noise_variance * torch.eye(len(x), dtype=torch.float64)
         solved = torch.linalg.solve(noisy, rbf(x, grid))
@@ -43,14 +43,21 @@ def rbf(a: Tensor, b: Tensor) -> Tensor:
 
 
 def toy(points: int = 60, seed: int = 0, reach: float = 3.0, beyond: float = 2.0) -> Toy:
-    """Draw the toy problem: points in [-reach, reach] with a gap at 0, and a grid `beyond` further on both sides."""
+    """Draw the toy problem (section 4.1).
+
+    Args:
+        points: number of training points.
+        seed: seed of the function, the points and the noise.
+        reach: points are in [-reach, reach], with a gap around 0.
+        beyond: how far the grid extends beyond that on both sides.
+    """
     generator = torch.Generator().manual_seed(seed)
     sides = torch.rand(points, 1, generator=generator, dtype=torch.float64) * (reach - 0.5) + 0.5
     signs = torch.where(torch.rand(points, 1, generator=generator) < 0.5, -1.0, 1.0)
     x = sides * signs
     grid = torch.linspace(-reach - beyond, reach + beyond, 241, dtype=torch.float64)[:, None]
     everywhere = torch.cat([x, grid])
-    # The jitter makes the factorisation exist; it is far below the noise.
+    # The jitter makes the matrix positive definite; it is far below the noise.
     kernel = rbf(everywhere, everywhere) + 1e-6 * torch.eye(len(everywhere), dtype=torch.float64)
     function = torch.linalg.cholesky(kernel) @ torch.randn(len(everywhere), 1, generator=generator, dtype=torch.float64)
     noise = NOISE_VARIANCE**0.5 * torch.randn(points, 1, generator=generator, dtype=torch.float64)

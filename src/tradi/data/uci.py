@@ -30,13 +30,14 @@ NAMES = (
 class Split:
     """One published split, inputs (rows, features) and target (rows, 1) standardised with training statistics.
 
-    A standardised RMSE is `target_std` times larger in the target's own unit, a standardised NLL is larger by
+    In the target's own unit, the RMSE is `target_std` times the standardised one, and the NLL is larger by
     `log(target_std)`.
 
     Args:
         train, validation, test: inputs and target.
-        target_mean, target_std: of the training target, in its own unit.
-        splits, hidden, epochs: how many splits are published, and the hidden units and epochs published with them.
+        target_mean, target_std: mean and standard deviation of the training target, in its own unit.
+        splits: number of published splits.
+        hidden, epochs: the hidden units and epochs published with them.
     """
 
     train: tuple[Tensor, Tensor]
@@ -56,10 +57,14 @@ def uci(
 
     Args:
         name: one of `NAMES`.
-        split: from 0.
+        split: number of the split, from 0.
         root: folder of all data sets; see `data_root`.
-        validation: fraction of the training rows that is for validation instead.
-        seed: of the choice of these rows.
+        validation: fraction of the training rows to use for validation.
+        seed: seed for choosing these rows.
+
+    Raises:
+        FileNotFoundError: if the set is not below the root.
+        ValueError: if an argument is out of range, or a file is damaged.
     """
     if name not in NAMES:
         raise ValueError(f"name must be one of {', '.join(NAMES)}, got {name!r}")
@@ -109,12 +114,16 @@ def measure_splits(folder: Path) -> tuple[int, str]:
 
 
 def read_table(path: Path) -> Tensor:
-    """Numbers in rows, in double precision; blank lines and the kind of white space do not matter."""
+    """Read rows of numbers in double precision; blank lines and the kind of white space do not matter.
+
+    Raises:
+        ValueError: if the file is not a table of finite numbers.
+    """
     try:
         text = path.read_text(encoding="ascii")
         table = torch.from_numpy(np.loadtxt(text.splitlines(), ndmin=2)) if text.strip() else torch.empty(0)
     except ValueError as error:
-        raise ValueError(f"{path} is no table of numbers ({error}): delete it and fetch it again") from error
+        raise ValueError(f"{path} is not a table of numbers ({error}): delete it and fetch it again") from error
     if not len(table) or not table.isfinite().all():
         raise ValueError(f"{path} is empty or holds numbers that are not finite: delete it and fetch it again")
     return table
@@ -148,6 +157,6 @@ def _standardised(values: Tensor, train: Tensor) -> tuple[Tensor, Tensor, Tensor
     """All rows in single precision, and the mean and standard deviation of each column over the training rows."""
     seen = values[train]
     mean, std = seen.mean(0), seen.std(0, correction=0)
-    # Compared with itself: the computed deviation of a constant column may be 1e-16 instead of 0.
+    # The values are compared, since the computed deviation of a constant column may be 1e-16 instead of 0.
     std = torch.where((seen == seen[0]).all(0), 1.0, std)
     return ((values - mean) / std).float(), mean, std

@@ -19,32 +19,37 @@ Accumulate = Callable[[Tensors, Tensors, Tensors, float], None]
 
 
 class Gains(NamedTuple):
-    """How much an observation counts: Q of the mean's filter and Q of the variance's."""
+    """How much an observation counts: the gain Q of the mean filter and of the variance filter."""
 
     mean: float
     variance: float
 
 
 class Equations(Protocol):
-    """What is predicted and what is observed: the model behind the gains."""
+    """The state and observation model of a filter."""
 
     needs_gradient: bool
 
     def start(self, weight: Tensor, fan_in: int) -> tuple[Tensor, Tensor]:
-        """Mean and variance before the first update; the weight is the one that the first update will see."""
+        """Mean and variance before the first update; `weight` is the value that the first update will observe."""
         ...
 
     def step(self, at: Step, add: Accumulate) -> None:
-        """One prediction and correction of `at.mean` and `at.second`, in place."""
+        """Predict and correct `at.mean` and `at.second` in place; `add` adds products to `at.second`."""
         ...
 
 
 @dataclass
 class Step:
-    """What one update works on: pieces of weights that share a step, so that small ones share the operations too.
+    """The tensors of one update: pieces of weights at the same step, so that small ones share operations.
 
-    `second` holds variances like `mean`, or the covariance matrices of flat means; `gradient` is empty where the
-    equations need none; `lr` is a number for every piece, or for every weight of it.
+    Args:
+        mean: mu of each piece.
+        second: variances, shaped like `mean`, or the covariance matrices of flat means.
+        weight: omega after the optimizer step.
+        gradient: empty if the equations need none.
+        lr: for each piece, one learning rate or one per weight.
+        q: the gains.
     """
 
     mean: Tensors
@@ -62,8 +67,8 @@ class Trajectory:
     $$ d = \omega - \mu, \quad \mu \leftarrow \mu + Q_\mu d, \quad
        \sigma^2 \leftarrow (1 - Q_\sigma)\,\sigma^2 + Q_\sigma (1 - Q_\mu)\, d^2 $$
 
-    (1 - Q) d^2 is what the innovation d says of the observation noise, since E d^2 = P^- + r = r / (1 - Q).
-    With equal gains these are exactly the weighted mean and variance of all weights seen.
+    (1 - Q) d^2 estimates the observation noise r from the innovation d, since E d^2 = P^- + r = r / (1 - Q).
+    With equal gains these are exactly the weighted mean and variance of all observed weights.
     """
 
     needs_gradient = False
@@ -87,7 +92,7 @@ class AlgorithmOne:
        \sigma^{2-} = \sigma^2 + \eta^2 (g - \mu)^2, \quad
        \sigma^2 \leftarrow (1 - Q_\sigma)\sigma^{2-} + Q_\sigma(\omega^2 - \mu^2) $$
 
-    The variance can go negative; sampling clamps it, the state keeps it.
+    The variance can become negative; sampling clamps it, the state does not.
     """
 
     needs_gradient = True
@@ -107,7 +112,7 @@ class AlgorithmOne:
 
 @dataclass(frozen=True)
 class ReleasedCode:
-    r"""What the authors' released script computes: the paper's mean, another start and variance.
+    r"""The equations of the authors' released script: the paper's mean, a different start and variance.
 
     $$ \sigma^2 \leftarrow (1 - Q_\sigma)(\sigma^2 + (\eta g)^2) + Q_\sigma (\omega - \mu)^2 $$
     """

@@ -1,4 +1,4 @@
-"""How much an observation counts: the gain Q of every step, and how often the filter has to look."""
+"""The gain Q of each step, and how often the filter must observe the weights."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-# Observations that a growing memory makes do with, at the least: past this many steps some are passed over, so that a
-# gain never falls to where float32 loses the correction to the mean (and tracking a long run costs next to nothing).
+# The fewest observations in a growing memory. Past twice as many steps some are skipped, so that the gain never becomes
+# so small that float32 loses the correction to the mean (and tracking a long run costs almost nothing).
 RESOLUTION = 250
 
 
 class Gain(Protocol):
-    """The weight Q of an observation: a function of the step t = 1, 2, ... alone, never of data."""
+    """The weight Q of an observation. It depends on the step t = 1, 2, ... alone, never on data."""
 
     def __call__(self, since: int, step: int) -> float:
-        """Gain at `step` of a filter that last looked at step `since`: 1 - the product of the 1 - Q between."""
+        """Gain at `step`: 1 minus the product of 1 - Q over all steps since the last observation.
+
+        Args:
+            since: the step of the last observation; 0 before the first.
+            step: the step of this observation.
+        """
         ...
 
     def stride(self, step: int) -> int:
-        """How many steps may lie between observations around `step` without loss."""
+        """How many steps apart observations around `step` may be without loss."""
         ...
 
 
@@ -33,7 +38,7 @@ class FadingMemory:
     forgets the start. The estimate is the average of the trajectory with weights t^g - (t-1)^g.
 
     Args:
-        share: of the run, above 0; 1 is the plain average of the whole run.
+        share: fraction of the run so far, above 0; 1 is the plain average of the whole run.
 
     Raises:
         ValueError: if `share` is not above 0 and at most 1.
@@ -60,11 +65,14 @@ class StationaryNoise:
 
     P / r after a step equals Q, so the recursion is Q' = (Q + rho) / (Q + rho + 1) with rho = q / r. It is linear
     fractional, and with cosh a = 1 + rho / 2 the product of all 1 - Q up to step t is
-    cosh(a / 2) / cosh((t + 1/2) a): there is nothing to store.
+    cosh(a / 2) / cosh((t + 1/2) a), so nothing is stored.
 
     Args:
         process: q, the variance of the state noise.
         observation: r, the variance of the observation noise.
+
+    Raises:
+        ValueError: if either is not positive and finite.
     """
 
     process: float

@@ -1,4 +1,4 @@
-"""The filter: its options, its state, and one update in place of all weights at once. No modules, no hooks."""
+"""The filter: its options, its state, and one in-place update of all weights. No modules, no hooks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tradi._torch import foreach_addcmul_
 from tradi.filter.equations import AlgorithmOne, Equations, Gains, Rate, ReleasedCode, Step, Tensors, Trajectory
 from tradi.filter.gains import FadingMemory, Gain, StationaryNoise
 
-# Weights a thread works on at once: what is made on the way stays in its core's cache.
+# Weights per thread and pass: intermediate results stay in the core's cache.
 CHUNK = 1 << 17
-VECTOR = 64  # what a processor works on at once, at the most, in weights
-DEVICE_CHUNK = 1 << 24  # on a GPU: enough to keep it busy, and temporary memory stays small
+VECTOR = 64  # weights; no processor's vectors are longer
+DEVICE_CHUNK = 1 << 24  # on a GPU: enough to keep it busy with little temporary memory
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,11 @@ class Kalman:
         equations: the state and observation model: `Trajectory()`, `AlgorithmOne()` or `ReleasedCode()`.
         mean_gain: gain of the mean's filter.
         variance_gain: gain of the variance's filter.
-        every: look at the weights every so many steps; gains are compounded, so the memory in steps stays.
+        every: number of steps between observations; gains are compounded, so the memory in steps stays the same.
+
+    Raises:
+        ValueError: if `every` is below 1, or above 1 with equations that need every gradient.
+        TypeError: if a gain is not callable.
     """
 
     equations: Equations = field(default_factory=Trajectory)
@@ -45,29 +49,29 @@ class Kalman:
                 raise TypeError(f"{name} must be a gain, such as FadingMemory(1 / 3), got {getattr(self, name)!r}")
         if self.every > 1 and self.equations.needs_gradient:
             raise ValueError(
-                f"every = {self.every} would miss gradients that {type(self.equations).__name__} adds up: "
+                f"every = {self.every} would miss gradients that {type(self.equations).__name__} accumulates: "
                 "use every = 1, or the default equations"
             )
 
     @classmethod
     def paper(cls) -> Kalman:
-        """Algorithm 1 to the letter; its noise variances are the released ones."""
+        """Algorithm 1 of the appendix to the letter, with the noise variances of the released script."""
         return cls(AlgorithmOne(), StationaryNoise(1e-4, 10.0), StationaryNoise(5e-5, 10.0))
 
     @classmethod
     def released(cls) -> Kalman:
-        """The released script's filter."""
+        """The filter of the authors' released script."""
         return cls(ReleasedCode(), StationaryNoise(1e-4, 10.0), StationaryNoise(5e-5, 10.0))
 
     def observes(self, step: int) -> bool:
-        """Whether the filter looks at the weights at this step; equations that add up gradients must see them all."""
+        """Whether the filter observes the weights at this step; equations that need gradients observe every step."""
         if step == 1 or self.equations.needs_gradient:
             return True
         stride = min(self.mean_gain.stride(step), self.variance_gain.stride(step))
         return step % max(self.every, stride) == 0
 
     def gains(self, since: int, step: int) -> Gains | None:
-        """The gains at a step of a filter that last looked at step `since`; None where it passes the step over."""
+        """The gains at `step` if the last observation was at step `since`; None if the filter skips the step."""
         if not self.observes(step):
             return None
         return Gains(self.mean_gain(since, step), self.variance_gain(since, step))
@@ -80,8 +84,8 @@ class State:
     Args:
         mean: mu, flat.
         second: the variances, flat, or the covariance matrix.
-        step: steps seen.
-        observed: the last step at which the filter looked.
+        step: number of steps so far.
+        observed: the step of the last observation.
     """
 
     mean: Tensor
@@ -90,7 +94,7 @@ class State:
     observed: int = 0
 
     def advance(self, gains: Callable[[int, int], Gains | None]) -> Gains | None:
-        """Count a step; the gains to observe it with, or None where the filter passes it over."""
+        """Count a step and return its gains, or None if the filter skips it."""
         self.step += 1
         found = gains(self.observed, self.step)
         if found is not None:
@@ -98,7 +102,7 @@ class State:
         return found
 
     def update(self, kalman: Kalman, weight: Tensor, gradient: Tensor, lr: Rate) -> None:
-        """Track one optimizer step that ended at `weight`; `gradient` is read only where the equations need it."""
+        """Track one optimizer step that ended at `weight`; `gradient` is read only if the equations need it."""
         gains = self.advance(kalman.gains)
         if gains is not None:
             needed = gradient if kalman.equations.needs_gradient else None
@@ -106,7 +110,10 @@ class State:
 
 
 class Observation(NamedTuple):
-    """The state of one block beside what an optimizer step left, all flat; `gradient` only where equations need it."""
+    """The state of one block, and its weights and gradients after an optimizer step, all flat.
+
+    `gradient` is None unless the equations need it.
+    """
 
     mean: Tensor
     second: Tensor
@@ -117,7 +124,7 @@ class Observation(NamedTuple):
 
 @torch.no_grad()
 def observe(equations: Equations, seen: Sequence[Observation], gains: Gains) -> None:
-    """Correct states that are due with the same gains, in place, streaming each weight once."""
+    """Update states that share the same gains in place, streaming each weight from memory once."""
     for pieces in _passes(seen):
         mean, second, _, _, lr = zip(*pieces, strict=True)
         weight = tuple(_as(piece.weight, piece.mean) for piece in pieces)
@@ -127,7 +134,7 @@ def observe(equations: Equations, seen: Sequence[Observation], gains: Gains) -> 
 
 
 def _passes(seen: Sequence[Observation]) -> Iterator[list[Observation]]:
-    """What is worked on at once: a piece of a large block, or many small blocks of one kind."""
+    """The work of each pass: a piece of a large block, or many small blocks of the same device and dtype."""
     together: list[Observation] = []
     kind, room = None, 0
     for block in seen:
@@ -147,7 +154,7 @@ def _passes(seen: Sequence[Observation]) -> Iterator[list[Observation]]:
 
 
 def _pieces(block: Observation, size: int) -> Iterator[Observation]:
-    """Equal pieces of about this size, cut between vectors: what is left over of one may be rounded otherwise."""
+    """Equal pieces of about this size, cut at multiples of VECTOR: remainders of a vector may round differently."""
     weights = block.mean.numel()
     count = round(weights / size)
     if count <= 1 or block.second.ndim == 2:
@@ -161,7 +168,7 @@ def _pieces(block: Observation, size: int) -> Iterator[Observation]:
 
 
 def _as(tensor: Tensor, like: Tensor) -> Tensor:
-    return tensor if tensor.dtype == like.dtype else tensor.to(like.dtype)  # `to` itself takes its time over nothing
+    return tensor if tensor.dtype == like.dtype else tensor.to(like.dtype)  # `to` is slow even if it changes nothing
 
 
 def _add_product(second: Tensors, a: Tensors, b: Tensors, c: float) -> None:

@@ -25,13 +25,16 @@ Fit = Callable[[nn.Module], Posterior | nn.Module | None]
 
 
 class DeepEnsemble:
-    """Several training runs of one architecture from different starts.
+    """Several training runs of one architecture from different initial weights.
 
-    Of plain networks, each run is one member. Of posteriors ("multi-TRADI"), member i is drawn from run i modulo their
-    number, so that any number of members can be had.
+    A plain network is one member. With posteriors ("multi-TRADI"), member i is drawn from run i modulo the number of
+    runs, so there can be any number of members.
 
     Args:
         runs: trained networks, which are copied, or posteriors.
+
+    Raises:
+        ValueError: if there are no runs, or their architectures differ.
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:
@@ -40,9 +43,10 @@ class DeepEnsemble:
         self.runs = [run if isinstance(run, Posterior) else SingleNetwork(run) for run in runs]
         for number, run in enumerate(self.runs[1:], 1):
             check_same_architecture(model_tensors(run.model), model_tensors(self.runs[0].model), f"run {number}")
-            if repr(run.model) != repr(self.runs[0].model):  # the same weights, but other layers around them
+            if repr(run.model) != repr(self.runs[0].model):  # the same weights in different layers
                 raise ValueError(
-                    f"run {number} is of another architecture: {run.model!r}, run 0 is {self.runs[0].model!r}"
+                    f"run {number} has a different architecture from run 0: {run.model!r} instead of "
+                    f"{self.runs[0].model!r}; train all runs with the same one"
                 )
 
     def sample(
@@ -53,16 +57,21 @@ class DeepEnsemble:
         refresh: Iterable[Any] | None = None,
         likelihood: Likelihood | None = None,
     ) -> Ensemble:
-        """An ensemble of the runs' networks; by default one per run. See `Posterior.sample`."""
+        """An ensemble of the runs' networks, by default one member per run. See `Posterior.sample`.
+
+        Raises:
+            ValueError: if there are more members than runs, and some run is a plain network.
+        """
         seed, members = operator.index(seed), len(self.runs) if members is None else members
         if members > len(self.runs) and not all(run.mean for run in self.runs):
             raise ValueError(
-                f"{members} members of {len(self.runs)} runs: a plain network is one member: train more, or track them"
+                f"cannot sample {members} members from {len(self.runs)} runs: a plain network is only one member, "
+                "so train more runs or track them"
             )
 
         def draw(i: int) -> dict[str, Tensor]:
             run = self.runs[i % len(self.runs)]
-            # All that a run's own module holds, for members run in the first one's.
+            # Everything in the run's own module, since all members run in the first run's.
             own = {name: parameter.detach() for name, parameter in run.model.named_parameters()}
             return own | dict(run.model.named_buffers()) | run.draw(i, seed)
 
@@ -82,7 +91,7 @@ class DeepEnsemble:
 
     @classmethod
     def load(cls, path: str | PathLike[str], model: nn.Module) -> DeepEnsemble:
-        """Read saved runs; the model gives the architecture."""
+        """Read saved runs; `model` gives the architecture."""
         return cls([Posterior.unpacked(packed, copied(model)) for packed in read(path, model)])
 
     @classmethod
@@ -98,12 +107,15 @@ class DeepEnsemble:
         """Train one run per seed.
 
         Args:
-            make_model: a fresh network; called under the run's seed.
-            fit: trains the network it is given; may return a posterior of the run, or another network, to be kept in
-                its place.
-            seeds: of the runs: torch's, set before `make_model` is called.
-            folder: where each finished run is kept; runs found there are read and not trained again.
-            workers: processes to train in (needs `tradi[parallel]` when more than 1).
+            make_model: returns a fresh network; called after torch is seeded.
+            fit: trains the network it is given; may return a posterior of the run, or another network, to keep instead.
+            seeds: torch's seed for each run, set before `make_model` is called.
+            folder: where each finished run is saved; runs found there are loaded, not trained again.
+            workers: number of processes to train in (more than 1 needs `tradi[parallel]`).
+
+        Raises:
+            ValueError: if two seeds are equal, or a file in `folder` cannot be loaded.
+            RuntimeError: if a run fails.
         """
         if len(set(seeds)) != len(seeds):
             raise ValueError(f"seeds must differ, or runs would be copies of each other, got {list(seeds)}")
@@ -137,7 +149,7 @@ def _run(make_model: Callable[[], nn.Module], fit: Fit, seed: int, file: Path | 
         if file is not None:
             partial = file.with_suffix(".partial")
             run.save(partial)
-            partial.replace(file)  # a crash while writing leaves no half a file under the name that resuming trusts
+            partial.replace(file)  # a crash while writing leaves no partial file under the final name
         return run
 
 
@@ -146,4 +158,4 @@ def _as_posterior(result: Posterior | nn.Module | None, model: nn.Module) -> Pos
         return result
     if result is None or isinstance(result, nn.Module):
         return SingleNetwork(model if result is None else result)
-    raise TypeError(f"fit must return a posterior, a network or nothing, got {type(result).__name__}")
+    raise TypeError(f"fit must return a posterior, a network or None, got {type(result).__name__}")

@@ -15,15 +15,18 @@ from tradi.tracking.selection import Select, as_predicate, check_trackable, name
 
 
 class GaussianPerturbation(Posterior):
-    r"""Networks from around the trained one: $\tilde\omega = \omega + \mathcal N(0, s^2)$.
+    r"""The trained network plus white noise on its weights: $\tilde\omega = \omega + \mathcal N(0, s^2)$ (section 4.4).
 
-    `choose_scale(validation, tolerance=0)` finds the factor on s that is best on validation data. It is brittle: twice
-    the best value can ruin a network.
+    `choose_scale(validation, tolerance=0)` finds the factor on s that is best on validation data. The method is
+    brittle: twice the best s can ruin a network.
 
     Args:
         model: the trained network; it is copied.
-        std: s.
-        select: which weights; all trainable ones by default.
+        std: s, the standard deviation of the noise.
+        select: which weights to perturb; by default all trainable ones.
+
+    Raises:
+        ValueError: if `std` is not positive and finite, or `select` leaves no trainable weight.
     """
 
     def __init__(self, model: nn.Module, std: float = 0.01, select: Select = "*") -> None:
@@ -34,7 +37,7 @@ class GaussianPerturbation(Posterior):
             weight for weight in named_weights(own).values() if weight.parameter.requires_grad and selected(weight)
         ]
         if not weights:
-            raise ValueError("select= leaves no trainable weight to perturb")
+            raise ValueError("select= leaves no trainable weight to perturb: select at least one")
         for weight in weights:
             check_trackable(weight)
         final = {weight.name: weight.parameter.detach() for weight in weights}

@@ -1,4 +1,4 @@
-"""MC Dropout (Gal and Ghahramani, 2016): dropout stays on when predicting, and every member has masks of its own."""
+"""MC Dropout (Gal and Ghahramani, 2016): dropout stays on when predicting, and each member has its own masks."""
 
 from __future__ import annotations
 
@@ -21,20 +21,24 @@ from tradi.posterior.posterior import load_posterior
 from tradi.posterior.randomness import key
 from tradi.prediction.likelihoods import Likelihood
 
-KEY = "_mask_key"  # a buffer, so that a member is a value of it, as elsewhere a value of the weights
+KEY = "_mask_key"  # a buffer whose value defines a member, as the values of the weights do for other methods
 FUNCTIONS = {name for name in dir(nn.functional) if "dropout" in name}
 
 
 class MCDropout:
-    """Members are dropout masks: a function of the seed and the member, the same for every batch of one shape.
+    """Members are dropout masks, which depend on the seed, the member and the shape of the batch only.
 
-    Only the modules that drop are switched on, and only while they run: nn.Dropout and its kin, and the dropout in
-    nn.MultiheadAttention, nn.LSTM, nn.GRU and nn.RNN. BatchNorm and everything else stay in eval mode. Dropout called
-    as a function cannot be switched from outside; where the source of a module's class shows such a call, a warning
-    says so. Masks belong to places in a batch: the same sample in another place, or another batch, meets another mask.
+    Only modules with dropout are switched to training mode, and only while they run: nn.Dropout and its variants, and
+    the dropout in nn.MultiheadAttention, nn.LSTM, nn.GRU and nn.RNN. BatchNorm and everything else stay in eval mode.
+    Dropout called as a function cannot be switched on from outside; a warning is issued if the source of a module's
+    class shows such a call. Masks belong to positions in a batch: at another position, or in a batch of another shape,
+    the same sample gets another mask.
 
     Args:
         model: the trained network; it is copied.
+
+    Raises:
+        ValueError: if the model has no dropout layer with p > 0.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -42,11 +46,11 @@ class MCDropout:
         functional = sorted({type(module).__name__ for module in self.model.modules() if _calls_dropout(module)})
         layers = [module for module in self.model.modules() if _drops(module)]
         if not layers:
-            hint = f"; {functional} call dropout as a function, which cannot be: use nn.Dropout" if functional else ""
-            raise ValueError(f"the model has no dropout layer with p > 0 that could be switched on{hint}")
+            hint = f"; dropout called as a function, as in {functional}, cannot be switched on" if functional else ""
+            raise ValueError(f"the model has no dropout layer with p > 0{hint}: use nn.Dropout")
         if functional:
             warnings.warn(
-                f"dropout that {functional} call as a function is not switched on: use nn.Dropout", stacklevel=2
+                f"dropout called as a function, as in {functional}, is not switched on: use nn.Dropout", stacklevel=2
             )
         self.model.register_buffer(KEY, torch.zeros((), dtype=torch.int64), persistent=False)
         self.model.register_forward_pre_hook(_seed, prepend=True)
@@ -56,7 +60,7 @@ class MCDropout:
             module.register_forward_hook(_switch_off, always_call=True)
 
     def sample(self, members: int, seed: int = 0, *, likelihood: Likelihood | None = None) -> Ensemble:
-        """An ensemble of `members` sets of masks."""
+        """An ensemble of `members` networks, each with its own masks."""
         seed = operator.index(seed)
         model = copied(self.model)
         return Ensemble(model, lambda i: {KEY: torch.tensor(key(seed, i) % 2**63)}, members, likelihood=likelihood)
@@ -67,7 +71,7 @@ class MCDropout:
 
     @classmethod
     def load(cls, path: str | PathLike[str], model: nn.Module) -> MCDropout:
-        """Read a saved network; the model gives the architecture."""
+        """Read a saved network; `model` gives the architecture."""
         return cls(load_posterior(path, model).model)
 
 
@@ -75,17 +79,17 @@ def _drops(module: nn.Module) -> bool:
     if isinstance(module, DROPOUTS):
         return module.p > 0
     if isinstance(module, nn.RNNBase):
-        return module.dropout > 0 and module.num_layers > 1  # there is dropout between layers only
+        return module.dropout > 0 and module.num_layers > 1  # torch applies it between layers only
     return isinstance(module, nn.MultiheadAttention) and module.dropout > 0
 
 
 def _calls_dropout(module: nn.Module) -> bool:
     """Whether the source of a module's class, if it can be read, calls a dropout function."""
     if type(module).forward.__module__.startswith("torch.nn."):
-        return False  # torch's own are known: see _drops
+        return False  # torch's own layers are handled by _drops
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(type(module))))
-    except (OSError, TypeError, SyntaxError):  # defined where there is no source to read
+    except (OSError, TypeError, SyntaxError):  # the class has no source to read
         return False
     return any(_is_dropout(node) for node in ast.walk(tree) if isinstance(node, ast.Call))
 
@@ -106,7 +110,7 @@ def _seed(model: Any, args: Any) -> None:
     del args
     fork = torch.random.fork_rng()
     fork.__enter__()
-    vars(model).setdefault("_forks", []).append(fork)  # a stack: a forward may call itself
+    vars(model).setdefault("_forks", []).append(fork)  # a stack: forward may be recursive
     torch.manual_seed(int(getattr(model, KEY)))
 
 

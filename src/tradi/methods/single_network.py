@@ -15,7 +15,7 @@ from tradi.prediction.likelihoods import Likelihood
 
 
 class SingleNetwork(Posterior):
-    """The trained network itself, as a posterior without noise: all its members are the same.
+    """The trained network itself, as a posterior without noise: all its members are identical.
 
     Args:
         model: the trained network; it is copied.
@@ -32,5 +32,5 @@ class SingleNetwork(Posterior):
         refresh: Iterable[Any] | None = None,
         likelihood: Likelihood | None = None,
     ) -> Ensemble:
-        """The network, as an ensemble of one unless more copies of it are asked for."""
+        """The network as an ensemble, by default of one member; more members are copies. See `Posterior.sample`."""
         return super().sample(members, seed, refresh=refresh, likelihood=likelihood)

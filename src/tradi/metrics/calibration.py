@@ -10,15 +10,22 @@ from torch import Tensor
 
 from tradi.metrics import checks
 
-# A temperature outside this range would mean that the validation data are separable, or say nothing.
+# A temperature outside this range would mean that the validation data are separable or uninformative.
 LOWEST, HIGHEST = 0.01, 100.0
-# Targets that settle one number; of more, such as the pixels of many images, evenly spaced ones are taken.
+# Enough targets to fit one number. From more, such as the pixels of many images, evenly spaced ones are used.
 ENOUGH = 100_000
 
 
 @dataclass(frozen=True)
 class Temperature:
-    """Logits divided by one positive number, the same for every member and class."""
+    """Divides logits by one positive number, the same for every member and class.
+
+    Args:
+        temperature: T.
+
+    Raises:
+        ValueError: if it is not positive and finite.
+    """
 
     temperature: float
 
@@ -31,17 +38,19 @@ class Temperature:
 
 
 def fit_temperature(logits: Tensor, labels: Tensor) -> Temperature:
-    r"""The temperature with the least NLL of the ensemble on validation data, in [0.01, 100].
+    r"""The temperature in [0.01, 100] that gives the ensemble the lowest NLL on validation data.
 
     $$ T^* = \arg\min_T -\frac1n \sum_i \log \frac1M \sum_j \mathrm{softmax}(\ell_{ij} / T)_{y_i} $$
 
-    Unlike that of one network, this loss may have several minima: a grid over log T finds the best valley,
-    finer grids about the best point its bottom, to a relative 1e-5.
+    Unlike the loss of one network, this loss may have several minima. A grid over log T finds the best one, and finer
+    grids around the best point locate it to a relative 1e-5.
 
     Args:
-        logits: of held-out data, (members, batch, classes, ...).
-        labels: their classes, (batch, ...); negative ones, such as void pixels, are left out.
+        logits: logits of held-out data, (members, batch, classes, ...).
+        labels: their classes, (batch, ...); negative ones, such as void pixels, are ignored.
 
+    Raises:
+        ValueError: if shapes or values are invalid, or all labels are negative.
     """
     if logits.ndim < 3 or logits.shape[0] == 0:
         raise ValueError(f"logits must be (members, batch, classes, ...), got shape {tuple(logits.shape)}")

@@ -1,4 +1,7 @@
-"""How good class probabilities are. Classes are axis 1: (batch, classes, ...), labels (batch, ...)."""
+"""Metrics of class probabilities: (batch, classes, ...), with labels (batch, ...).
+
+Malformed arguments raise ValueError or TypeError, which name the argument.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ SMALLEST = torch.finfo(torch.float32).tiny
 
 
 def accuracy(probs: Tensor, labels: Tensor) -> float:
-    r"""Share of right predictions, $\frac1n \sum_i [\arg\max_c p_{ic} = y_i]$."""
+    r"""Share of correct predictions, $\frac1n \sum_i [\arg\max_c p_{ic} = y_i]$."""
     probs = _checked(probs, labels)
     return float((probs.argmax(1) == labels).double().mean())
 
@@ -42,14 +45,19 @@ def brier(probs: Tensor, labels: Tensor) -> float:
 def ece(confidence: Tensor, correct: Tensor, bins: int = 15) -> float:
     r"""Expected calibration error, $\sum_b \frac{n_b}{n} |acc_b - conf_b|$, over bins of equal width.
 
-    Bins are (lower, upper] (Guo et al.). torchmetrics gives a confidence of exactly 1, common in float32,
-    a bin of its own, which makes its figure larger.
+    Bins are (lower, upper] (Guo et al.). torchmetrics puts a confidence of exactly 1, common in float32, into a bin of
+    its own, so its ECE is larger.
+
+    Args:
+        confidence: of the predicted class, in [0, 1], any shape.
+        correct: torch.bool of that shape.
+        bins: number of bins.
     """
     return calibration_curve(confidence, correct, bins).ece
 
 
 def joint_ece(confidence: Tensor, correct: Tensor, confidence_ood: Tensor, bins: int = 15) -> float:
-    """The paper's ECE, of in- and out-of-distribution test data together; an OOD sample counts as wrong."""
+    """The paper's ECE, over in- and out-of-distribution test data together; an OOD sample counts as wrong."""
     return ece(*with_ood(confidence, correct, confidence_ood), bins)
 
 

@@ -1,9 +1,9 @@
-"""From confidences and outcomes to the numbers behind each figure.
+"""The numbers behind each figure, from confidences and outcomes.
 
 `confidence` is the probability of the predicted class, `correct` says whether that class is right. An
 out-of-distribution sample has no right class: its `correct` is False (`with_ood` joins the two kinds).
 
-Curves made of counts can be added, so that a large test set is read in batches (`streaming.Accumulator`).
+Curves made of counts can be added, so a large test set can be read in batches (`streaming.Accumulator`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tradi.metrics.types import Mixture
 
 @dataclass(frozen=True, eq=False)
 class AccuracyConfidence:
-    """Accuracy on what is predicted with a confidence above each threshold; NaN where nothing is."""
+    """Accuracy on the samples with a confidence above each threshold; NaN where there are none."""
 
     threshold: Tensor
     accuracy: Tensor
@@ -32,7 +32,7 @@ class RiskCoverage:
 
     $$ \mathrm{AURC} = \frac1n \sum_{k=1}^n \frac{\text{errors among the k most confident}}{k} $$
 
-    Samples of equal confidence come in random order; `aurc` is its expectation over that order.
+    Samples of equal confidence are in random order; `aurc` is the expectation over that order.
     """
 
     coverage: Tensor
@@ -51,7 +51,7 @@ class Calibration:
 
     @property
     def accuracy(self) -> Tensor:
-        """Share of right predictions in each bin; NaN in an empty one."""
+        """Share of correct predictions in each bin; NaN in an empty one."""
         return self.correct.double() / self.count
 
     @property
@@ -65,12 +65,12 @@ class Calibration:
         return float((self.correct - self.confidence_sum).abs().sum() / self.count.sum())
 
     def accuracy_confidence(self) -> AccuracyConfidence:
-        """Accuracy above each bin's lower edge: exact, for the edges themselves are the thresholds."""
+        """Accuracy above each bin's lower edge; exact, since the edges are the thresholds."""
         count, correct = (part.flip(0).cumsum(0).flip(0) for part in (self.count, self.correct))
         return AccuracyConfidence(self.edges[:-1], correct.double() / count, count)
 
     def risk_coverage(self) -> RiskCoverage:
-        """Risk against coverage, all confidences in one bin taken as equal."""
+        """Risk against coverage, with all confidences in a bin taken as equal."""
         used = self.count > 0
         return _risk_coverage(self.count[used].flip(0), self.correct[used].flip(0))
 
@@ -86,7 +86,7 @@ class Calibration:
 
 @dataclass(frozen=True, eq=False)
 class APCalibration:
-    """Outcomes counted in bins of confidence and by predicted class, both (classes, bins)."""
+    """Outcomes counted by predicted class and bin of confidence, (classes, bins)."""
 
     edges: Tensor
     count: Tensor
@@ -103,7 +103,7 @@ class APCalibration:
 
 @dataclass(frozen=True, eq=False)
 class ConfidenceHistogram:
-    """How many in-distribution and how many OOD samples have a confidence in each bin."""
+    """Numbers of in-distribution and of OOD samples in each bin of confidence."""
 
     edges: Tensor
     inside: Tensor
@@ -137,8 +137,7 @@ def calibration_curve(confidence: Tensor, correct: Tensor, bins: int = 15) -> Ca
     Args:
         confidence: of the predicted class, in [0, 1], any shape.
         correct: torch.bool of that shape; False for an OOD sample.
-        bins: how many.
-
+        bins: number of bins.
     """
     _check_outcomes(confidence, correct)
     edges, index = _bin(confidence, bins)
@@ -147,7 +146,7 @@ def calibration_curve(confidence: Tensor, correct: Tensor, bins: int = 15) -> Ca
 
 
 def accuracy_confidence(confidence: Tensor, correct: Tensor, bins: int = 100) -> AccuracyConfidence:
-    """Accuracy on ALL test data, OOD included as errors, of a confidence above 0, 1/bins, ..., 1 - 1/bins."""
+    """Accuracy on test data with a confidence above 0, 1/bins, ..., 1 - 1/bins; OOD samples count as errors."""
     return calibration_curve(confidence, correct, bins).accuracy_confidence()
 
 
@@ -162,7 +161,7 @@ def risk_coverage(confidence: Tensor, correct: Tensor) -> RiskCoverage:
 def ap_calibration(
     confidence: Tensor, predicted: Tensor, correct: Tensor, classes: int, bins: int = 15
 ) -> APCalibration:
-    r"""Calibration with precision in the place of accuracy, averaged over classes.
+    r"""Calibration with precision in place of accuracy, averaged over classes.
 
     $$ AP_b = \frac{1}{|C_b|} \sum_{c \in C_b} \frac{TP_{b,c}}{TP_{b,c} + FP_{b,c}} $$
 
@@ -176,9 +175,8 @@ def ap_calibration(
         confidence: of the predicted class, in [0, 1], any shape.
         predicted: the predicted classes, of that shape.
         correct: torch.bool of that shape; False for an OOD sample.
-        classes: how many there are.
-        bins: how many, of equal width.
-
+        classes: number of classes.
+        bins: number of bins, of equal width.
     """
     checks.one_shape(confidence=confidence, predicted=predicted)
     checks.classes(classes, predicted=predicted)
@@ -190,7 +188,7 @@ def ap_calibration(
 
 
 def confidence_histogram(confidence: Tensor, is_ood: Tensor, bins: int = 25) -> ConfidenceHistogram:
-    """Histogram of confidence, in-distribution and OOD apart, in bins of equal width."""
+    """Histograms of confidence, of in-distribution and of OOD samples, in bins of equal width."""
     checks.one_shape(confidence=confidence, is_ood=is_ood)
     checks.boolean(is_ood=is_ood)
     checks.unit_interval(confidence=confidence)
@@ -200,12 +198,11 @@ def confidence_histogram(confidence: Tensor, is_ood: Tensor, bins: int = 25) -> 
 
 
 def regression_band(prediction: Mixture, x: Tensor) -> RegressionBand:
-    """The band of a one-dimensional regression; x and the prediction's batch are sorted by x.
+    """The band of a one-dimensional regression, sorted by x.
 
     Args:
-        prediction: of the inputs x, with batch shape (points,) or (points, 1).
-        x: (points,) or (points, 1).
-
+        prediction: prediction at the inputs x, with batch shape (points,) or (points, 1).
+        x: inputs, (points,) or (points, 1).
     """
     checks.one_shape(x=x.squeeze(-1), mean=prediction.mean.squeeze(-1))
     order = x.flatten().argsort()
@@ -237,7 +234,7 @@ def _risk_coverage(count: Tensor, correct: Tensor) -> RiskCoverage:
     """From groups of equal confidence, the most confident first, none of them empty."""
     covered, errors = count.cumsum(0).double(), (count - correct).cumsum(0).double()
     before, errors_before = covered - count, errors - (count - correct)
-    # In random order a group of error rate r adds r a sample. The sum over its samples j of the risk so far,
+    # In random order a group of error rate r adds r per sample. The sum over its samples j of the risk so far,
     # (errors_before + j r) / (before + j), is count r + (errors_before - before r) (H(covered) - H(before)),
     # H being the harmonic numbers.
     rate = (count - correct).double() / count

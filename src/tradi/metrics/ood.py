@@ -1,4 +1,4 @@
-"""How well a score tells out-of-distribution from in-distribution. Higher score = more OOD, always."""
+"""How well a score separates OOD from in-distribution samples. A higher score always means more OOD."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TPR = 0.95
 
 @dataclass(frozen=True)
 class OODMetrics:
-    """The four numbers of a score; the positive class is OOD in all but `aupr_in`."""
+    """The four metrics of a score; the positive class is OOD in all but `aupr_in`."""
 
     auroc: float
     aupr_out: float
@@ -30,14 +30,15 @@ def ood_metrics(score: Tensor, is_ood: Tensor) -> OODMetrics:
         score: any shape, finite; higher = more OOD.
         is_ood: torch.bool of that shape; both kinds must occur.
 
+    Raises:
+        ValueError: if shapes differ, a score is not finite, or only one kind occurs.
+        TypeError: if `is_ood` is not torch.bool.
     """
     check_scores(score, is_ood)
     if is_ood.all() or not is_ood.any():
-        raise ValueError(
-            f"is_ood must mark some samples and leave some: it marks {int(is_ood.sum())} of {is_ood.numel()}"
-        )
+        raise ValueError(f"is_ood must mark some samples but not all: it marks {int(is_ood.sum())} of {is_ood.numel()}")
     functional = require("torchmetrics.functional.classification", "metrics")
-    # Ranks: torchmetrics puts scores outside [0, 1] through a sigmoid, where large ones become ties.
+    # Ranks, since torchmetrics applies a sigmoid to scores outside [0, 1], which turns large ones into ties.
     values, rank = torch.unique(score.detach().flatten(), return_inverse=True)
     rank, target = rank.double() / len(values), is_ood.flatten().long()
     fpr, tpr, _ = functional.binary_roc(rank, target, validate_args=False)
@@ -71,7 +72,7 @@ def fpr95(score: Tensor, is_ood: Tensor) -> float:
 
 @dataclass(frozen=True)
 class ImageAverage:
-    """Metrics added up over images; one without OOD pixels, or with nothing else, has none and is skipped."""
+    """Metrics summed over images; an image with only OOD or only in-distribution pixels has none and is skipped."""
 
     total: tuple[float, float, float, float]
     images: int
@@ -79,7 +80,7 @@ class ImageAverage:
 
     @property
     def metrics(self) -> OODMetrics:
-        """Their mean over the images that have them; the positive class is OOD in all but `aupr_in`."""
+        """Mean over the images that have metrics; the positive class is OOD in all but `aupr_in`."""
         if self.images == 0:
             raise ValueError(f"none of the {self.skipped} images has both OOD and in-distribution pixels")
         return OODMetrics(*(total / self.images for total in self.total))
@@ -90,12 +91,11 @@ class ImageAverage:
 
 
 def image_average(score: Tensor, is_ood: Tensor) -> ImageAverage:
-    """One image's metrics, to be added to the others'; mask pixels of no class out beforehand.
+    """Metrics of one image, which can be added to those of others; mask out pixels without a class first.
 
     Args:
-        score: the image's pixels, any shape, finite; higher = more OOD.
+        score: scores of the image's pixels, any shape, finite; higher = more OOD.
         is_ood: torch.bool of that shape.
-
     """
     check_scores(score, is_ood)
     if is_ood.all() or not is_ood.any():
@@ -104,7 +104,7 @@ def image_average(score: Tensor, is_ood: Tensor) -> ImageAverage:
 
 
 def check_scores(score: Tensor, is_ood: Tensor) -> None:
-    """The demands every OOD metric makes."""
+    """Check the arguments of an OOD metric."""
     checks.one_shape(score=score, is_ood=is_ood)
     checks.boolean(is_ood=is_ood)
     checks.finite(score=score)

@@ -1,4 +1,7 @@
-"""How good a predicted number and its distribution are. All densities are in nats and natural units of y."""
+"""Metrics of a predicted number and its distribution. Log-densities are in nats, with y in its own unit.
+
+Malformed arguments raise ValueError, which names the argument.
+"""
 
 from __future__ import annotations
 
@@ -28,23 +31,22 @@ def mixture_nll(prediction: Mixture, y: Tensor) -> float:
 def gaussian_nll(mean: Tensor, variance: Tensor, y: Tensor) -> float:
     r"""Mean NLL of one Gaussian, $\frac1{2n} \sum_i \log 2\pi\sigma_i^2 + (y_i - \mu_i)^2 / \sigma_i^2$.
 
-    Given a mixture's mean and variance it is the moment-matched NLL that Deep Ensembles and the paper report.
+    With a mixture's mean and variance, this is the moment-matched NLL that Deep Ensembles and the paper report.
     """
     mean, variance, y = _checked(mean, variance, y)
     return -float(gaussian_log_prob(y, mean, variance).mean())
 
 
 def coverage(prediction: Mixture, y: Tensor, levels: Tensor) -> Tensor:
-    r"""Share of targets inside the central interval of each level: `levels` itself if calibrated.
+    r"""Share of targets inside the central interval of each level; equal to `levels` if calibrated.
 
     y lies between the mixture's quantiles $\frac{1 \mp q}{2}$ where $|2F(y) - 1| \le q$, with
-    $F(y) = \frac1M \sum_j \Phi((y - \mu_j) / \sigma_j)$: no quantile has to be searched.
+    $F(y) = \frac1M \sum_j \Phi((y - \mu_j) / \sigma_j)$, so no quantile is searched for.
 
     Args:
         prediction: an equally weighted mixture of Gaussians.
         y: targets, (batch, ...).
         levels: (levels,), each in [0, 1].
-
     """
     checks.one_shape(levels=levels)
     checks.unit_interval(levels=levels)
@@ -73,7 +75,7 @@ def mixture_crps(prediction: Mixture, y: Tensor) -> float:
     _check_target(prediction, y)
     means, variances = prediction.means.detach().double(), prediction.variances.detach().double()
     to_target = _expected_distance(y.double() - means, variances).mean(0)
-    # One member against all at a time: the pairs of all members at once would take M times the memory.
+    # One member against all at a time: all pairs at once would take M times the memory.
     members = zip(means, variances, strict=True)
     apart = sum(_expected_distance(mean - means, variance + variances).mean(0) for mean, variance in members)
     return float((to_target - apart / (2 * len(means))).mean())

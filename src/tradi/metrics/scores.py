@@ -1,4 +1,4 @@
-"""How far out of distribution a sample seems to be: higher = more OOD, always."""
+"""Scores of how far out of distribution a sample seems. A higher score always means more OOD."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def one_minus_confidence(prediction: Classes) -> Tensor:
 
 
 def predictive_entropy(prediction: Classes) -> Tensor:
-    r"""Entropy of the mean, $H[\bar p]$: all the uncertainty; higher = more OOD."""
+    r"""Entropy of the mean, $H[\bar p]$: the total uncertainty; higher = more OOD."""
     return prediction.entropy
 
 
 def expected_entropy(prediction: Classes) -> Tensor:
-    r"""Mean of the members' entropies, $\frac1M \sum_j H[p_j]$: the noise they agree upon; higher = more OOD."""
+    r"""Mean of the members' entropies, $\frac1M \sum_j H[p_j]$: the noise they agree on; higher = more OOD."""
     return prediction.expected_entropy
 
 

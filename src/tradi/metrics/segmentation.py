@@ -1,4 +1,4 @@
-"""Semantic segmentation: how well the classes of pixels are predicted."""
+"""Metrics of semantic segmentation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tradi.metrics import checks
 
 @dataclass(frozen=True, eq=False)
 class Confusion:
-    """Pixels counted by true class (row) and predicted class (column); counts of batches can be added."""
+    """Pixels counted by true class (row) and predicted class (column); batches can be added."""
 
     matrix: Tensor
 
@@ -30,13 +30,13 @@ class Confusion:
 
     @property
     def pixel_accuracy(self) -> float:
-        """Share of pixels whose class is right."""
+        """Share of correctly classified pixels."""
         self._check()
         return float(self.matrix.diagonal().sum().double() / self.matrix.sum())
 
     def _check(self) -> None:
         if not self.matrix.any():
-            raise ValueError("no pixel was counted: every label was ignore_index")
+            raise ValueError("no pixel was counted: every label was ignore_index, so check labels and ignore_index")
 
     def __add__(self, other: Confusion) -> Confusion:
         return Confusion(self.matrix + other.matrix)
@@ -48,13 +48,16 @@ def confusion(predicted: Tensor, labels: Tensor, classes: int, ignore_index: int
     Args:
         predicted: classes, any shape.
         labels: classes of that shape, or `ignore_index` where the pixel does not count.
-        classes: how many there are.
+        classes: number of classes.
         ignore_index: the label of pixels that do not count; one of the classes, or any other integer.
 
+    Raises:
+        ValueError: if shapes differ, or a class is out of range.
+        TypeError: if classes are not integers.
     """
     checks.at_least_one(classes=classes)
     checks.one_shape(predicted=predicted, labels=labels)
-    # A comparison in uint8, the type of most label images, would take -1 for 255.
+    # In uint8, the type of most label images, -1 would be compared as 255.
     counted = labels.long() != ignore_index
     predicted, labels = predicted[counted], labels[counted]
     checks.classes(classes, predicted=predicted, labels=labels)

@@ -1,4 +1,4 @@
-"""Metrics of a test set too large to hold, such as all pixels of a video: by batches, in bounded memory."""
+"""Metrics of a test set too large for memory, such as all pixels of a video, computed in batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ P = ParamSpec("P")
 
 
 class Addable(Protocol):
-    """Counts of one batch, which added to another's are the counts of both."""
+    """Counts of a batch; the sum of two counts is the count of both batches together."""
 
     def __add__(self: T, other: T, /) -> T: ...
 
@@ -24,7 +24,7 @@ T = TypeVar("T", bound=Addable)
 
 
 class Accumulator(Generic[P, T]):
-    """Adds up what `measure` returns for each batch.
+    """Adds up the results of `measure` over batches.
 
     ```python
     pooled = Accumulator(score_histogram)
@@ -36,7 +36,6 @@ class Accumulator(Generic[P, T]):
     Args:
         measure: a function of a batch whose results can be added: `score_histogram`, `image_average`,
             `confusion`, `calibration_curve`, `ap_calibration` or `confidence_histogram`.
-
     """
 
     def __init__(self, measure: Callable[P, T]) -> None:
@@ -44,18 +43,22 @@ class Accumulator(Generic[P, T]):
         self._total: T | None = None
 
     def update(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Add one batch."""
+        """Add one batch; the arguments are those of `measure`."""
         part = self._measure(*args, **kwargs)
         self._total = part if self._total is None else self._total + part
 
     def compute(self) -> T:
-        """The sum over all batches so far."""
+        """The sum over all batches so far.
+
+        Raises:
+            ValueError: if there were none.
+        """
         if self._total is None:
-            raise ValueError("there is nothing to compute: update was never called")
+            raise ValueError("nothing to compute: update was never called, so call it for each batch")
         return self._total
 
 
-# float32 has 23 bits of mantissa: without the last 12 a score keeps sign, exponent and 11, in 2**20 bins.
+# float32 has 23 bits of mantissa: without the last 12, sign, exponent and 11 bits remain, which are 2**20 bins.
 DROPPED_BITS = 12
 BINS = 2 ** (32 - DROPPED_BITS)
 
@@ -64,14 +67,14 @@ BINS = 2 ** (32 - DROPPED_BITS)
 class ScoreHistogram:
     r"""In-distribution and OOD samples counted in 2^20 bins of the score: 16 MB, however many samples.
 
-    A bin holds the float32 scores alike in sign, exponent and the first 11 bits of the mantissa: its relative
-    width is 2^-11 (0.05%), near 0 as anywhere, and no range has to be known beforehand. Scores in one bin
-    count as equal, and that is the whole error: with $p_b$ OOD and $n_b$ in-distribution samples in bin b,
-    p and n in all, and $T_b, F_b$ the OOD and in-distribution samples in b and in all bins above it,
+    A bin holds the float32 scores with the same sign, exponent and first 11 bits of the mantissa: its relative
+    width is 2^-11 (0.05%), near 0 as elsewhere, and the range need not be known in advance. Scores in one bin
+    count as equal, which is the only error: with $p_b$ OOD and $n_b$ in-distribution samples in bin b,
+    p and n in total, and $T_b, F_b$ the OOD and in-distribution samples in b and in all bins above it,
 
     - AUROC is off by at most $\frac12 \sum_b p_b n_b / (p n)$;
     - FPR95 is too large by at most $n_b / n$ of the bin where a TPR of 95% is reached, and never too small;
-    - AUPR (out; in with the roles changed) is off by at most
+    - AUPR (out; for in, swap the roles) is off by at most
       $\sum_b \frac{p_b}{p} \left(\frac{T_b}{T_b + F_{b-1}}
       - \frac{T_{b-1} + 1}{T_{b-1} + 1 + F_b}\right)$, b - 1 being the next bin above.
     """
@@ -85,7 +88,10 @@ class ScoreHistogram:
         used = (self.inside + self.ood) > 0
         inside, ood = self.inside[used].double().flip(0), self.ood[used].double().flip(0)
         if not (inside.any() and ood.any()):
-            raise ValueError(f"both kinds must occur: {int(ood.sum())} of {int((ood + inside).sum())} are OOD")
+            raise ValueError(
+                "both OOD and in-distribution samples must occur: "
+                f"{int(ood.sum())} of {int((ood + inside).sum())} are OOD"
+            )
         zero = inside.new_zeros(1)
         fpr = torch.cat([zero, inside.cumsum(0) / inside.sum()])
         tpr = torch.cat([zero, ood.cumsum(0) / ood.sum()])
@@ -106,7 +112,6 @@ def score_histogram(score: Tensor, is_ood: Tensor) -> ScoreHistogram:
     Args:
         score: any shape, finite in float32; higher = more OOD.
         is_ood: torch.bool of that shape.
-
     """
     score = score.detach().float()
     check_scores(score, is_ood)
@@ -120,6 +125,6 @@ def score_histogram(score: Tensor, is_ood: Tensor) -> ScoreHistogram:
 
 
 def _average_precision(positive: Tensor, negative: Tensor) -> float:
-    """From counts in groups of equal score, the most positive first."""
+    """Average precision from counts in groups of equal score, the most positive group first."""
     found, false = positive.cumsum(0), negative.cumsum(0)
     return float((positive * found / (found + false)).sum() / found[-1])

@@ -1,4 +1,4 @@
-"""What a metric needs of a prediction; `tradi.ClassPrediction` and `tradi.GaussianMixture` have it."""
+"""What a metric needs from a prediction; `tradi.ClassPrediction` and `tradi.GaussianMixture` provide it."""
 
 from __future__ import annotations
 

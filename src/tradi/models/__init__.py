@@ -1,4 +1,4 @@
-"""Networks of the paper's experiments, and the two-stage training of regression."""
+"""Networks of the paper's experiments, and two-stage training for regression."""
 
 from tradi.models.enet import ENet, enet
 from tradi.models.mlp import mlp

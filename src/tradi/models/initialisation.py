@@ -1,4 +1,4 @@
-"""How all networks here begin."""
+"""Weight initialisation of all networks here."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def he_initialised(model: Model) -> Model:
-    r"""Draw all weights as He et al. (2015), with zero biases, as in the paper's section 3.1; returns the model itself.
+    r"""Initialise weights as in He et al. (2015), biases with 0 (the paper's section 3.1), and return the same model.
 
     $$ w \sim \mathcal N(0, 2 / n_{in}) $$
 
-    Of a transposed convolution n_in is what torch (and `Kalman.paper()`) takes for it, the inputs of the backward pass:
-    either direction is enough (their section 2.2). BatchNorm begins with scale 1 and shift 0 and PReLU with slope 0.25,
-    as torch makes them.
+    For a transposed convolution n_in is torch's fan-in (as in `Kalman.paper()`), which counts the inputs of the
+    backward pass: either direction suffices (their section 2.2). BatchNorm keeps torch's defaults, scale 1 and shift 0,
+    and so does PReLU, slope 0.25.
     """
     layers: list[Any] = [layer for layer in model.modules() if isinstance(layer, (nn.Linear, *CONVOLUTIONS))]
     for layer in layers:

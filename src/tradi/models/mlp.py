@@ -14,7 +14,14 @@ def mlp(
 ) -> nn.Sequential:
     """Linear, (BatchNorm), ReLU, (Dropout) for every hidden width, then a Linear if `outputs` is given.
 
-    Weights are initialised as He et al. (2015), as in the paper's section 3.1.
+    Weights are initialised as in He et al. (2015), as in the paper's section 3.1.
+
+    Args:
+        inputs: number of inputs.
+        hidden: widths of the hidden layers.
+        outputs: number of outputs; None for no output layer.
+        batchnorm: whether to add BatchNorm.
+        dropout: dropout rate; 0 for no dropout layers.
     """
     layers: list[nn.Module] = []
     for width in hidden:

@@ -9,28 +9,31 @@ from torch.nn import functional as F
 from tradi.models.initialisation import he_initialised
 from tradi.models.resnet import ResNet
 
-BINS = (1, 2, 3, 6)  # places along a side that each level of the pyramid averages over (section 3.2)
-DROPOUT = 0.1  # before the logits, as in the authors' network; the paper does not speak of it
+BINS = (1, 2, 3, 6)  # bins per side at each level of the pyramid (section 3.2)
+DROPOUT = 0.1  # before the logits, as in the authors' network; the paper does not mention it
 
 
 def pspnet(classes: int) -> PSPNet:
     """PSPNet with a dilated ResNet-50, for colour images of any size.
 
-    `load_backbone(path, model.backbone)` gives it ImageNet weights; else all begin as He et al. (2015).
+    Weights are initialised as in He et al. (2015); `load_backbone(path, model.backbone)` loads ImageNet weights.
+
+    Args:
+        classes: number of classes.
     """
     return he_initialised(PSPNet(ResNet(), classes))
 
 
 class PSPNet(nn.Module):
-    """Features, what a pyramid of averages says of the whole scene, and logits for every pixel (figure 3).
+    """Features, a pyramid of averages for the context of the scene, and logits for every pixel (figure 3).
 
-    In training mode the output is a pair, the logits and those of the auxiliary head after layer 3, both of the image's
-    size: the loss is the first's plus 0.4 times the second's (sections 4 and 5.2). In eval mode it is the logits alone.
-    A training batch needs two images at least, since the pyramid's top is one place that BatchNorm has to normalise.
+    In training mode the output is a pair: the logits and those of the auxiliary head after layer 3, both at image size.
+    The loss is the first's plus 0.4 times the second's (sections 4 and 5.2). In eval mode the output is the logits
+    alone. A training batch needs at least two images, since BatchNorm has one value per image at the pyramid's top.
 
     Args:
-        backbone: gives features after layers 3 and 4.
-        classes: number of logits for a pixel.
+        backbone: returns features after layers 3 and 4.
+        classes: number of logits per pixel.
     """
 
     def __init__(self, backbone: ResNet, classes: int) -> None:

@@ -1,4 +1,4 @@
-"""Two-stage regression: first the mean, then how far off it is (paper, section 3.3)."""
+"""Two-stage regression: first the mean, then the variance (paper, section 3.3)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class GaussianHead(nn.Module):
     """A network with two heads on shared features: the target's mean and its variance.
 
     Args:
-        features: any module that ends in vectors of `width` numbers.
-        width: of the features.
-        outputs: numbers to predict; the target has shape (batch, outputs).
+        features: any module that returns vectors of `width` numbers.
+        width: number of features.
+        outputs: how many numbers to predict; the target has shape (batch, outputs).
     """
 
     def __init__(self, features: nn.Module, width: int, outputs: int = 1) -> None:
@@ -43,14 +43,14 @@ class GaussianHead(nn.Module):
 
     @torch.no_grad()
     def start_variance(self, value: float) -> None:
-        """Add the variance head: let it predict `value` everywhere, for the second stage to refine."""
+        """Make the variance head predict `value` everywhere, for the second stage to refine."""
         self.variance.weight.zero_()
-        value = max(value, FLOOR)  # a fit without any error
-        self.variance.bias.fill_(value + math.log(-math.expm1(-value)))  # softplus backwards
+        value = max(value, FLOOR)  # a perfect fit has an error of 0
+        self.variance.bias.fill_(value + math.log(-math.expm1(-value)))  # inverse softplus
 
 
 def squared_error(output: Output, target: Tensor) -> Tensor:
-    """L1 of the paper: the mean squared error. The variance head gets no gradient, so it is not there yet."""
+    """L1 of the paper: the mean squared error. The variance head gets no gradient, so it does not change."""
     _check(output, target)
     return F.mse_loss(output[0], target)
 
@@ -70,13 +70,16 @@ def _check(output: Output, target: Tensor | None) -> None:
 
 @dataclass(frozen=True)
 class TwoStage:
-    """The paper's sequential training, with the user's own optimizer, to which a tracker may be attached.
+    """The paper's sequential training (section 3.3), with your own optimizer, to which a tracker may be attached.
 
     Args:
         mse_epochs: epochs on the squared error.
-        nll_epochs: epochs on the Gaussian NLL, at the most.
-        nll_rate: factor on every learning rate in the second stage; in the first it falls to there along a half cosine.
-        patience: where there is validation data, end the second stage after so many epochs without a better NLL on it.
+        nll_epochs: maximum epochs on the Gaussian NLL.
+        nll_rate: factor on every learning rate in the second stage; in the first it falls to this along a half cosine.
+        patience: with validation data, the second stage ends after this many epochs without a lower validation NLL.
+
+    Raises:
+        ValueError: if an option is out of range.
     """
 
     mse_epochs: int = 150
@@ -98,15 +101,22 @@ class TwoStage:
         loader: Iterable[Any],
         validation: Iterable[Any] | None = None,
     ) -> int:
-        """Train in two stages on (inputs, target) batches; returns the epochs that the second stage took.
+        """Train in two stages; learning rates are restored afterwards.
 
-        Learning rates are the optimizer's own again afterwards.
+        Args:
+            model: the network to train.
+            optimizer: optimizer of its parameters.
+            loader: (inputs, target) batches.
+            validation: (inputs, target) batches for early stopping and the initial variance.
+
+        Returns:
+            The number of epochs of the second stage.
         """
         for epoch in track(range(self.mse_epochs), "fitting the mean", self.mse_epochs):
             done = (1 - math.cos(math.pi * epoch / self.mse_epochs)) / 2
             with _rates(optimizer, 1 + done * (self.nll_rate - 1)):
                 _epoch(model, optimizer, loader, squared_error)
-        # Where there is validation data, by the error on it: that on training data is too small.
+        # The error on validation data if there is some: the training error is too small.
         model.start_variance(evaluate(model, loader if validation is None else validation, squared_error))
         with _rates(optimizer, self.nll_rate):
             best, waited, done = math.inf, 0, 0
@@ -123,7 +133,7 @@ class TwoStage:
 
 @torch.no_grad()
 def evaluate(model: GaussianHead, loader: Iterable[Any], loss: Loss) -> float:
-    """Average loss over the data, in eval mode; the model's mode is put back."""
+    """Average loss over the data, in eval mode; the model's mode is restored."""
     training = model.training
     total, size = 0.0, 0
     try:
@@ -139,7 +149,7 @@ def evaluate(model: GaussianHead, loader: Iterable[Any], loss: Loss) -> float:
 def _epoch(model: GaussianHead, optimizer: Optimizer, loader: Iterable[Any], loss: Loss) -> None:
     model.train()
     for x, y in batches(loader, "loader", model.mean.weight):
-        optimizer.zero_grad()  # to None: the head that a loss leaves out is then left alone by any optimizer
+        optimizer.zero_grad()  # to None, so that any optimizer skips a head without a loss
         loss(model(x), y).backward()
         optimizer.step()
 

@@ -1,4 +1,4 @@
-"""Dilated residual networks (He et al., 2016; Yu and Koltun, 2016): what PSPNet sees images with."""
+"""Dilated residual networks (He et al., 2016; Yu and Koltun, 2016): the backbone of PSPNet."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from torch import Tensor, nn
 
 from tradi.posterior.files import check_same_architecture, model_tensors
 
-EXPANSION = 4  # outputs of a bottleneck for every channel inside it
+EXPANSION = 4  # output channels of a bottleneck per inner channel
 
 
 class ResNet(nn.Module):
-    """ResNet-50 without its classifier, at an eighth of the image's size: layers 3 and 4 dilate where others stride.
+    """ResNet-50 without its classifier, with features at an eighth of the image's size.
 
-    Parameters have the names that files of ImageNet weights use: see `load_backbone`.
+    Layers 3 and 4 have dilations instead of strides. Parameters are named as in files of ImageNet weights: see
+    `load_backbone`.
 
     Args:
         blocks: bottlenecks in each of the four layers; (3, 4, 23, 3) is ResNet-101.
@@ -34,7 +35,7 @@ class ResNet(nn.Module):
         self.maxpool = nn.MaxPool2d(3, 2, padding=1)
         self.layer1 = _layer(blocks[0], width, one)
         self.layer2 = _layer(blocks[1], one * EXPANSION, two, stride=2)
-        # A first block comes where a stride would have been: its own convolution still sees the denser grid.
+        # The first block would have had the stride: its convolution keeps the dilation of the layer before.
         self.layer3 = _layer(blocks[2], two * EXPANSION, three, dilations=(1, 2))
         self.layer4 = _layer(blocks[3], three * EXPANSION, four, dilations=(2, 4))
         self.channels = (three * EXPANSION, four * EXPANSION)
@@ -78,11 +79,17 @@ def _layer(blocks: int, inputs: int, inner: int, stride: int = 1, dilations: tup
 
 
 def load_backbone(path: str | PathLike[str], backbone: ResNet) -> None:
-    """Fill a backbone with ImageNet weights from a file: safetensors, or a `state_dict` that torch.save wrote.
+    """Load ImageNet weights into a backbone.
 
-    Names are those of torchvision and timm; the classifier, `fc.*`, is left out. A file need not have BatchNorm's
-    batch counters: old ones do not. Weights may be in half precision. Errors name what is missing, unexpected or of
-    another shape.
+    Names are those of torchvision and timm; the classifier, `fc.*`, is ignored. BatchNorm's batch counters may be
+    missing, as in old files. Weights may be in half precision.
+
+    Args:
+        path: a safetensors file, or a `state_dict` written by torch.save.
+        backbone: is changed in place.
+
+    Raises:
+        ValueError: if the file cannot be read, or a tensor is missing, unexpected or of another shape.
     """
     own = model_tensors(backbone)
     saved = {
@@ -102,8 +109,8 @@ def _read(path: str | PathLike[str]) -> dict[str, Tensor]:
         saved = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise
-    except Exception as error:  # whatever a decoder may say of a damaged file
+    except Exception as error:  # decoders raise many kinds of errors
         raise ValueError(f"{path} cannot be read as a file of weights: {error}") from error
     if not isinstance(saved, dict) or not all(isinstance(value, Tensor) for value in saved.values()):
-        raise ValueError(f"{path} is not a state_dict, tensors by name: save model.state_dict()")
+        raise ValueError(f"{path} is not a state_dict (tensors by name): save model.state_dict()")
     return saved

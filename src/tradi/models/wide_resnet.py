@@ -12,14 +12,17 @@ from tradi.models.initialisation import he_initialised
 def wide_resnet(
     depth: int = 28, width: int = 10, classes: int = 10, dropout: float = 0.3, channels: int = 3
 ) -> nn.Sequential:
-    """WRN-depth-width: a convolution, three groups of residual blocks, the average over all places, a Linear (table 1).
+    """WRN-depth-width: a convolution, three groups of residual blocks, global average pooling, a Linear (table 1).
 
     Args:
-        depth: number of convolutions, 6n + 4 for n blocks a group.
-        width: how many times wider than 16, 32 and 64 channels the groups are.
+        depth: number of convolutions, 6n + 4 for n blocks per group.
+        width: factor on the 16, 32 and 64 channels of the groups.
         classes: number of outputs.
         dropout: rate inside a block.
-        channels: of an image.
+        channels: channels of an image.
+
+    Raises:
+        ValueError: if `depth` is not 6n + 4, or `width` is below 1.
     """
     blocks, rest = divmod(depth - 4, 6)
     if blocks < 1 or rest:
@@ -42,9 +45,9 @@ def wide_resnet(
 
 
 class Block(nn.Module):
-    """Two pre-activated 3x3 convolutions with dropout between them, beside a shortcut (figure 1d).
+    """Two pre-activated 3x3 convolutions with dropout between them, in parallel with a shortcut (figure 1d).
 
-    Where the shape changes the shortcut is a 1x1 convolution of the activated input, else the input itself.
+    If the shape changes, the shortcut is a 1x1 convolution of the activated input, otherwise the input itself.
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int, dropout: float) -> None:
