@@ -25,6 +25,7 @@ __all__ = [
     "foreach_lerp_",
     "foreach_mul",
     "foreach_mul_",
+    "foreach_norm",
     "foreach_sub",
     "foreach_sub_",
     "module_tables",
@@ -78,6 +79,7 @@ foreach_addcmul_ = _foreach("addcmul_", Tensor.addcmul_)
 foreach_lerp_ = _foreach("lerp_", Tensor.lerp_)
 foreach_mul = _foreach("mul", Tensor.mul)
 foreach_mul_ = _foreach("mul_", Tensor.mul_)
+foreach_norm = _foreach("norm", torch.linalg.vector_norm)
 foreach_sub = _foreach("sub", Tensor.sub)
 foreach_sub_ = _foreach("sub_", Tensor.sub_)
 

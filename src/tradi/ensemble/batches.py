@@ -165,12 +165,63 @@ def in_parts(data: Iterable[Pair], most: int) -> Iterator[list[Pair]]:
     held = 0
     for batch in data:
         part.append(batch)
-        held += sum(leaf.nbytes for leaf in tree_leaves(batch) if isinstance(leaf, Tensor))
+        held += _bytes(batch)
         if held >= most:
             yield part
             part, held = [], 0
     if part:
         yield part
+
+
+def evenly(data: Iterable[Pair], samples: int, most: int) -> tuple[list[Pair], int]:
+    """A part of the data that fits in memory, spread evenly over all of it, and how many samples there are in all.
+
+    Every k-th batch is kept, with the smallest power of 2 for k that stays within both limits; of a batch that is
+    too large by itself, every k-th sample.
+
+    Args:
+        data: (inputs, target) pairs, read once.
+        samples: to keep, at the most.
+        most: bytes to keep, at the most.
+    """
+    kept: list[Pair] = []
+    every, total = 1, 0
+    for number, batch in enumerate(data):
+        total += samples_in(batch)
+        if number % every:
+            continue
+        kept.append(_thinned(batch, samples, most))
+        while len(kept) > 1 and (sum(map(samples_in, kept)) > samples or sum(map(_bytes, kept)) > most):
+            kept, every = kept[::2], 2 * every
+            if number % every:  # the newest one went
+                break
+    return kept, total
+
+
+def samples_in(batch: Pair) -> int:
+    """Length of the first axis of a batch's inputs, or of its target where it has one."""
+    inputs, target = batch
+    for leaf in (*tree_leaves(target), *tree_leaves(inputs)):
+        if isinstance(leaf, Tensor) and leaf.ndim:
+            return len(leaf)
+    return 1
+
+
+def _bytes(batch: Pair) -> int:
+    return sum(leaf.nbytes for leaf in tree_leaves(batch) if isinstance(leaf, Tensor))
+
+
+def _thinned(batch: Pair, samples: int, most: int) -> Pair:
+    size = samples_in(batch)
+    step = max(-(-size // samples), -(-_bytes(batch) // most))
+    if step <= 1:
+        return batch
+
+    def some(leaf: Any) -> Any:
+        return leaf[::step].clone() if isinstance(leaf, Tensor) and leaf.ndim and len(leaf) == size else leaf
+
+    thinned: Pair = tree_map(some, batch)
+    return thinned
 
 
 class SameOrder:

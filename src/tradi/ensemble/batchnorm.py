@@ -1,4 +1,4 @@
-"""Exact refresh of running statistics: what BatchNorm would have seen with other weights."""
+"""Refresh of running statistics: what BatchNorm would have seen in training with other weights."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from tradi._torch import BatchNorm, RunningNorm
 from tradi.ensemble.batches import Caller, Pair
 from tradi.ensemble.parameter_swap import ParameterSwap
 
+State = dict[str, Tensor]
+
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -24,14 +26,21 @@ def running_layers(model: nn.Module) -> dict[str, RunningNorm]:
     }
 
 
+def statistics_of(model: nn.Module, state: State) -> State:
+    """The running statistics in a state, or else the model's own, by name."""
+    names = [f"{prefix}.{part}" for prefix in running_layers(model) for part in STATISTICS]
+    own = dict(model.named_buffers())
+    return {name: state.get(name, own[name]) for name in names}
+
+
 @torch.no_grad()
 def refreshed(
     model: nn.Module,
     swap: ParameterSwap,
     caller: Caller,
-    states: list[dict[str, Tensor]],
+    states: list[State],
     data: Iterable[Pair],
-) -> list[dict[str, Tensor]]:
+) -> list[State]:
     r"""Running statistics over the data for weights that are not the model's own (paper, section 3.5).
 
     $$ \bar s = \sum_b n_b s_b \big/ \sum_b n_b $$
@@ -57,6 +66,31 @@ def refreshed(
                 with member:
                     model(*args, **kwargs)
     return [{name: state[name] for name, _ in names} for state in (member.state for member in every)]
+
+
+def paired(model: nn.Module, fresh: State, trained: State, trained_fresh: State) -> State:
+    r"""A member's statistics, as training would have left them: the refresh moves them by what the weights changed.
+
+    $$ m = m_{\text{run}} + (m_{\text{member}} - m_{\text{trained}}) \sqrt r, \quad
+       v = v_{\text{run}} + (v_{\text{member}} - v_{\text{trained}})\, r, \quad
+       r = \frac{v_{\text{run}} + \epsilon}{v_{\text{trained}} + \epsilon} $$
+
+    A refresh sees other data than training did: fewer samples, no dropout, no augmentation. The trained network,
+    refreshed on the same data, shows what that alone changes. A member without noise is exactly the trained network.
+
+    Args:
+        model: gives the layers.
+        fresh: what `refreshed` found for the member.
+        trained: the trained network's own statistics, by name.
+        trained_fresh: what `refreshed` found for the trained network.
+    """
+    found = dict(fresh)
+    for prefix, layer in running_layers(model).items():
+        mean, var = f"{prefix}.running_mean", f"{prefix}.running_var"
+        ratio = (trained[var] + layer.eps) / (trained_fresh[var] + layer.eps)
+        found[mean] = trained[mean] + (fresh[mean] - trained_fresh[mean]) * ratio.sqrt()
+        found[var] = (trained[var] + (fresh[var] - trained_fresh[var]) * ratio).clamp_min(0)
+    return found
 
 
 class _Weigh:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tradi.ensemble.batches import Caller, Pair, SameOrder, as_loader, batches, check_reiterable, in_parts
-from tradi.ensemble.batchnorm import refreshed, running_layers
+from tradi.ensemble.batchnorm import paired, refreshed, running_layers, statistics_of
 from tradi.ensemble.joining import concatenated, joined
 from tradi.ensemble.parameter_swap import ParameterSwap, SwappedIn
 from tradi.prediction.likelihoods import Likelihood, infer, per_value
@@ -32,6 +32,8 @@ class Ensemble:
         model: gives the architecture and whatever a member does not draw. It must belong to the ensemble alone.
         draw: weights of member i, by parameter name: a function of i and nothing else.
         size: number of members.
+        trained: what the networks that members were drawn around hold in place of the model's own; member i belongs to
+            number i modulo their count. BatchNorm's statistics are refreshed relative to theirs.
         moved: the members' weights are not those that BatchNorm's statistics belong to, so a refresh is due.
         refresh: training data that the statistics are recomputed on at first use; None leaves that to `refresh()`.
         likelihood: what outputs mean; `predict` needs it.
@@ -46,6 +48,7 @@ class Ensemble:
         draw: Callable[[int], State],
         size: int,
         *,
+        trained: Sequence[State] = ({},),
         moved: bool = False,
         refresh: Iterable[Any] | None = None,
         likelihood: Likelihood | None = None,
@@ -59,6 +62,7 @@ class Ensemble:
         self._model = model.eval()
         self._draw = draw
         self._size = size
+        self._trained = trained
         self._stale = moved and bool(running_layers(model))
         self._refresh = refresh
         self._shared = {name: p.detach() for name, p in model.named_parameters()}
@@ -208,16 +212,22 @@ class Ensemble:
         """
         if running_layers(self._model):
             check_reiterable(loader, "refresh")
+            trained = [statistics_of(self._model, state) for state in self._trained]
+            before = self._refreshed([self._shared | self._buffers | state for state in self._trained], loader)
             statistics: dict[int, State] = {}
             for members in track(self._groups(loader), "refreshing BatchNorm"):
-                with self._lock, torch.inference_mode(False):
-                    states = [self._state(i) for i in members]
-                    data = batches(loader, "refresh", self._like)
-                    fresh = refreshed(self._model, self._swap, self._caller, states, data)
-                statistics |= zip(members, fresh, strict=True)
+                fresh = self._refreshed([self._state(i) for i in members], loader)
+                for i, own in zip(members, fresh, strict=True):
+                    run = i % len(trained)
+                    statistics[i] = paired(self._model, own, trained[run], before[run])
             with self._lock:
                 self._statistics, self._stale = statistics, False
         return self
+
+    def _refreshed(self, states: list[State], loader: Iterable[Any]) -> list[State]:
+        with self._lock, torch.inference_mode(False):
+            data = batches(loader, "refresh", self._like)
+            return refreshed(self._model, self._swap, self._caller, states, data)
 
     def _make_ready(self) -> None:
         """Refresh at first use where the data for it is known, and warn where it is not."""

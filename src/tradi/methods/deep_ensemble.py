@@ -69,17 +69,23 @@ class DeepEnsemble:
                 "so train more runs or track them"
             )
 
+        # Everything in a run's own module, since all members run in the first run's.
+        trained = [
+            {name: parameter.detach() for name, parameter in run.model.named_parameters()}
+            | dict(run.model.named_buffers())
+            for run in self.runs
+        ]
+
         def draw(i: int) -> dict[str, Tensor]:
-            run = self.runs[i % len(self.runs)]
-            # Everything in the run's own module, since all members run in the first run's.
-            own = {name: parameter.detach() for name, parameter in run.model.named_parameters()}
-            return own | dict(run.model.named_buffers()) | run.draw(i, seed)
+            number = i % len(self.runs)
+            return trained[number] | self.runs[number].draw(i, seed)
 
         first = self.runs[0]
         return Ensemble(
             copied(first.model),
             draw,
             members,
+            trained=trained,
             moved=any(run.mean for run in self.runs),
             refresh=first.refresh if refresh is None else refresh,
             likelihood=likelihood or first.likelihood,

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from tradi._torch import foreach_lerp_, foreach_mul, foreach_norm
 from tradi.ensemble.copying import copied
 from tradi.filter.equations import Gains, Rate
 from tradi.filter.kalman import Kalman, Observation, State, observe
 from tradi.posterior.covariance import Covariance, FourierFeatures
-from tradi.posterior.layers import by_layer
+from tradi.posterior.layers import by_layer, share_out
 from tradi.posterior.posterior import Posterior
 from tradi.tracking.selection import Select, Weight, check_trackable, except_normalisation, flat
 from tradi.tracking.tracker import Rates, Tracker
@@ -69,7 +70,8 @@ class TRADI(Tracker):
         model: any module, also compiled or wrapped for data-parallel training. It is never modified.
         optimizer: any torch optimizer, or several that share the model.
         kalman: the filter. The default needs no tuning; `TRADI.paper` and `TRADI.released` pair the faithful ones.
-        covariance: how noise is correlated within a layer, used when sampling.
+        covariance: how noise is correlated within a layer, used when sampling. By default the task decides, once the
+            posterior is conditioned: `Activations` for labels, `Independent` for numbers.
         select: which weights to track: a name pattern, a module type, a function of (name, module, parameter), or
             several of these. Default: all trainable ones, save those of normalisation layers.
     """
@@ -80,17 +82,19 @@ class TRADI(Tracker):
         optimizer: Optimizer | Sequence[Optimizer],
         *,
         kalman: Kalman = Kalman(),
-        covariance: Covariance = FourierFeatures(),
+        covariance: Covariance | None = None,
         select: Select = except_normalisation,
     ) -> None:
         for name, value, kind in (("kalman", kalman, Kalman), ("covariance", covariance, Covariance)):
-            if not isinstance(value, kind):
+            if value is not None and not isinstance(value, kind):
                 raise TypeError(
                     f"{name} must be an instance of {kind.__name__}, such as {kind.__name__}(...), got {value!r}"
                 )
         self.kalman = kalman
         self.covariance = covariance
+        self._joint = covariance is not None and covariance.joint
         self._blocks: dict[Weight, Block] = {}
+        self._gradients: dict[Weight, Tensor] = {}  # the average square of a weight's gradient, one number
         self._gains = lru_cache(maxsize=2)(kalman.gains)  # mostly, all weights count the same steps
         super().__init__(model, optimizer, select)
         self._units(self.tracked)  # what cannot be tracked is an error now, not at the first step
@@ -107,7 +111,7 @@ class TRADI(Tracker):
 
     @property
     def options(self) -> dict[str, Any]:
-        return _as_numbers(self.kalman) | {"joint": self.covariance.joint}
+        return _as_numbers(self.kalman) | {"joint": self._joint}
 
     def posterior(self) -> Posterior:
         """A frozen snapshot of what was tracked so far; training may go on and changes nothing in it."""
@@ -120,10 +124,12 @@ class TRADI(Tracker):
         for block in self._current():
             spread = block.state.second.clone()
             mean |= block.by_name(block.state.mean)
-            variance |= block.by_name(spread.diagonal() if self.covariance.joint else spread)
-            if self.covariance.joint:
+            variance |= block.by_name(spread.diagonal() if self._joint else spread)
+            if self._joint:
                 covariance[tuple(weight.name for weight in block.weights)] = spread
-        return Posterior(model, by_layer(final, mean, variance, covariance), self.covariance)
+        gradient = {weight.name: value.item() for weight, value in self._gradients.items()}
+        layers = by_layer(final, mean, variance, covariance, gradient=gradient)
+        return Posterior(model, share_out(layers), self.covariance)
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and numbers only, by parameter name: what a restarted run needs to go on bit for bit."""
@@ -134,6 +140,7 @@ class TRADI(Tracker):
                     "second": block.state.second.clone(),
                     "step": block.state.step,
                     "observed": block.state.observed,
+                    "gradient": {w.name: self._gradients[w].clone() for w in block.weights if w in self._gradients},
                 }
                 for block in self._current()
             },
@@ -144,12 +151,13 @@ class TRADI(Tracker):
         self.check_common_state(state)
         own = self.selected
         blocks: dict[Weight, Block] = {}
+        gradients: dict[Weight, Tensor] = {}
         for saved in state["weights"].values():
             weights = [own[name] for name in saved["mean"]]
             shapes = {weight.name: weight.parameter.shape for weight in weights}
             size = sum(shape.numel() for shape in shapes.values())
             second = saved["second"]
-            square = (size, size) if self.covariance.joint else (size,)
+            square = (size, size) if self._joint else (size,)
             if any(saved["mean"][name].shape != shape for name, shape in shapes.items()) or second.shape != square:
                 raise ValueError(f"the checkpoint is damaged: what it holds of {list(shapes)} has other shapes")
             row = torch.cat([value.reshape(-1) for value in saved["mean"].values()])
@@ -157,21 +165,40 @@ class TRADI(Tracker):
             mean, second = row.to(device, dtype), second.to(device, dtype, copy=True)
             now = State(mean, second, saved["step"], saved["observed"])
             blocks |= dict.fromkeys(weights, Block(weights, now))
+            gradients |= {own[name]: value.to(device, copy=True) for name, value in saved["gradient"].items()}
         if state["steps"] and not blocks:
             raise ValueError(f"the checkpoint is damaged: it is of {state['steps']} steps and holds no weights")
         self.load_common_state(state)
-        self._blocks = blocks
+        self._blocks, self._gradients = blocks, gradients
 
     def observe(self, moved: Rates) -> None:
         if not moved.keys() <= self._blocks.keys():
             self._start(moved)
-        due: dict[Gains, list[Observation]] = {}
+        due: dict[Gains, list[Block]] = {}
         for block in dict.fromkeys(map(self._blocks.__getitem__, moved)):
             now = block.state.advance(self._gains)
             if now is not None:
-                due.setdefault(now, []).append(block.seen(self.kalman, moved))
-        for now, seen in due.items():
-            observe(self.kalman.equations, seen, now)
+                due.setdefault(now, []).append(block)
+        for now, blocks in due.items():
+            observe(self.kalman.equations, [block.seen(self.kalman, moved) for block in blocks], now)
+            self._observe_gradients([w for block in blocks for w in block.weights if w in moved], now.variance)
+
+    @torch.no_grad()
+    def _observe_gradients(self, weights: list[Weight], gain: float) -> None:
+        """Average the squared gradients over the filter's memory: how much a layer's weights matter to the loss."""
+        pairs = [(w, w.parameter.grad) for w in weights]
+        known = [(w, g) for w, g in pairs if g is not None and g.layout == torch.strided and g.numel()]
+        if not known:
+            return
+        squares = foreach_norm([gradient for _, gradient in known], 2, dtype=torch.float32)
+        squares = foreach_mul(foreach_mul(squares, squares), [1 / gradient.numel() for _, gradient in known])
+        fresh = {w: square for (w, _), square in zip(known, squares, strict=True) if not self._is_tracked(w, square)}
+        self._gradients |= fresh
+        if len(fresh) < len(known):
+            foreach_lerp_([self._gradients[w] for w, _ in known], squares, gain)
+
+    def _is_tracked(self, weight: Weight, square: Tensor) -> bool:
+        return weight in self._gradients and self._gradients[weight].device == square.device
 
     def _current(self) -> list[Block]:
         """The blocks whose weights are still in the model."""
@@ -182,7 +209,7 @@ class TRADI(Tracker):
         """Begin with what is not tracked yet, and let go of what is no longer in the model."""
         self._blocks = {weight: block for block in self._current() for weight in block.weights}
         for members in self._units([weight for weight in moved if weight not in self._blocks]):
-            state = _started(self.kalman, members, self.covariance.joint)
+            state = _started(self.kalman, members, self._joint)
             self._blocks |= dict.fromkeys(members, Block(members, state))
 
     def _units(self, weights: list[Weight]) -> list[list[Weight]]:
@@ -190,10 +217,11 @@ class TRADI(Tracker):
         units: dict[str, list[Weight]] = {}
         for weight in weights:
             check_trackable(weight)
-            units.setdefault(weight.layer if self.covariance.joint else weight.name, []).append(weight)
+            units.setdefault(weight.layer if self._joint else weight.name, []).append(weight)
         sizes = {name: sum(weight.parameter.numel() for weight in members) for name, members in units.items()}
         itemsize = max((_state_dtype(weight.parameter).itemsize for weight in weights), default=4)
-        self.covariance.check(sizes, itemsize)
+        if self.covariance is not None:
+            self.covariance.check(sizes, itemsize)
         return list(units.values())
 
 

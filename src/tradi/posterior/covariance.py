@@ -25,6 +25,7 @@ class Covariance(ABC):
     """How the noise of a layer's weights is correlated. Layers are independent of each other (paper, section 3.1)."""
 
     joint = False  # whether a layer's weights are tracked together, as one covariance matrix
+    needs_moments = False  # whether noise depends on the second moments of a layer's inputs
     prior_samples: float | None = None  # besides the information about a weight; None where noise makes no use of it
 
     @abstractmethod

@@ -3,13 +3,48 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from tradi.posterior.rows import Form
+
 CHUNK = 1 << 16  # weights that a thread works on at once: they stay in its core's cache meanwhile
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    r"""Second moments of a linear layer's inputs, $\overline{a a^\top}$, with a 1 for its bias.
+
+    Args:
+        weight: name of the parameter that they belong to.
+        bias: name of the bias, if it is tracked.
+        form: how the weight is laid out.
+        second: (groups, inputs, inputs), or the diagonal alone, (groups, inputs).
+    """
+
+    weight: str
+    bias: str | None
+    form: Form
+    second: Tensor
+
+    @cached_property
+    def _eigen(self) -> tuple[Tensor, Tensor | None]:
+        """Eigenvalues, in units of their average, and vectors, of every group."""
+        if self.second.ndim == 2:
+            return self.second / self.second.mean(1, keepdim=True).clamp_min(1e-30), None
+        values, vectors = torch.linalg.eigh(self.second.double())
+        return values.clamp_min(0) / values.mean(1, keepdim=True).clamp_min(1e-30), vectors
+
+    def inverse_root(self, floor: float) -> Tensor:
+        r"""$(A / \bar a + \delta)^{-1/2}$, in the form of `second`."""
+        values, vectors = self._eigen
+        roots = (values + floor).rsqrt()
+        if vectors is None:
+            return roots.to(self.second.dtype)
+        return ((vectors * roots[:, None]) @ vectors.mT).to(self.second.dtype)
 
 
 @dataclass
@@ -26,6 +61,9 @@ class Layer:
         fisher: what data says about every weight, by parameter name, in samples: the average over the layer is the
             number of samples that were looked at, and a weight that none of them needs has 0. Empty where nobody
             measured it.
+        gradient: average squared gradient of the layer's weights in training; None where it was not tracked.
+        moments: second moments of the layer's inputs on training data; None where nobody measured them.
+        reach: how far noise may move the layer's weights, beside other layers (see `share_out`).
     """
 
     name: str
@@ -35,6 +73,9 @@ class Layer:
     covariance: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
     deviations: dict[str, Tensor] = field(default_factory=dict)
     fisher: dict[str, Tensor] = field(default_factory=dict)
+    gradient: float | None = None
+    moments: Moments | None = None
+    reach: float | None = None
 
     @cached_property
     def spread(self) -> float:
@@ -78,6 +119,21 @@ class Layer:
         return roots
 
 
+def share_out(layers: list[Layer]) -> list[Layer]:
+    r"""The same layers, each with its reach: $c_l \propto 1 / \sqrt{\overline{g^2}}$, the spread of a layer on average.
+
+    Where gradients were not tracked, the reach is the layer's own spread. A layer hardly any gradient reaches goes no
+    further than one with a thousandth of the largest.
+    """
+    known = [layer.gradient for layer in layers if layer.gradient is not None]
+    if not known or len(known) < len(layers) or max(known) == 0:
+        return [replace(layer, reach=layer.unit) for layer in layers]
+    relative = [1 / math.sqrt(max(gradient, 1e-6 * max(known))) for gradient in known]
+    ratios = (math.log(layer.unit / own) for layer, own in zip(layers, relative, strict=True))
+    unit = math.exp(sum(ratios) / len(layers))
+    return [replace(layer, reach=unit * own) for layer, own in zip(layers, relative, strict=True)]
+
+
 def by_layer(
     weights: dict[str, Tensor],
     mean: dict[str, Tensor],
@@ -85,6 +141,7 @@ def by_layer(
     covariance: dict[tuple[str, ...], Tensor] | None = None,
     deviations: dict[str, Tensor] | None = None,
     fisher: dict[str, Tensor] | None = None,
+    gradient: dict[str, float] | None = None,
 ) -> list[Layer]:
     """What was tracked, sorted into layers: the weights that a module owns share the first part of their names."""
     layers: dict[str, Layer] = {}
@@ -96,6 +153,10 @@ def by_layer(
             layer.deviations[name] = deviations[name]
         if fisher:
             layer.fisher[name] = fisher[name]
+    for layer in layers.values():
+        if gradient and layer.weights.keys() <= gradient.keys():
+            size = sum(weight.numel() for weight in layer.weights.values())
+            layer.gradient = sum(gradient[name] * weight.numel() for name, weight in layer.weights.items()) / size
     for names, matrix in (covariance or {}).items():
         layers[names[0].rpartition(".")[0]].covariance[names] = matrix
     return list(layers.values())

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from tradi.prediction.bernoulli import BernoulliPrediction
 from tradi.prediction.classes import ClassPrediction
-from tradi.prediction.likelihood import Likelihood, as_target, logits_of, target_like
+from tradi.prediction.likelihood import Likelihood, as_target, check_temperature, logits_of, target_like
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,17 @@ class Classification(Likelihood):
     Args:
         class_axis: where the classes are in a network's logits: 1, as in torch (`(batch, classes, ...)`), or -1, as in
             Hugging Face's token classifiers (`(batch, tokens, classes)`).
+        temperature: what logits are divided by, 1 until `fit(..., temperature=True)` has found another.
 
     Raises:
-        ValueError: if `class_axis` is neither.
+        ValueError: if `class_axis` is neither, or the temperature is not positive and finite.
     """
 
     class_axis: int = 1
+    temperature: float = 1.0
 
     def __post_init__(self) -> None:
+        check_temperature(self.temperature)
         if self.class_axis not in (1, -1):
             raise ValueError(f"class_axis must be 1 or -1, got {self.class_axis}")
 
@@ -37,10 +40,15 @@ class Classification(Likelihood):
         return logits_of(output, self)
 
     def log_prob(self, output: Any, target: Any) -> Tensor:
-        return _log_prob_of_classes(self.output(output).movedim(self.class_axis, 1), as_target(target))
+        logits = _divided(self.output(output), self.temperature).movedim(self.class_axis, 1)
+        return _log_prob_of_classes(logits, as_target(target))
+
+    def row_targets(self, target: Any) -> Tensor:
+        labels = as_target(target)
+        return labels.reshape(len(labels), -1)
 
     def predict(self, outputs: Any) -> ClassPrediction:
-        return ClassPrediction(outputs.movedim(2 if self.class_axis == 1 else -1, 2))
+        return ClassPrediction(_divided(outputs, self.temperature).movedim(2 if self.class_axis == 1 else -1, 2))
 
 
 @dataclass(frozen=True)
@@ -51,9 +59,17 @@ class Tokens(Likelihood):
 
     Args:
         padding: number of the padding token, where targets hold it in place of -100.
+        temperature: as in `Classification`.
+
+    Raises:
+        ValueError: if the temperature is not positive and finite.
     """
 
     padding: int | None = None
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_temperature(self.temperature)
 
     def output(self, output: Any) -> Tensor:
         return logits_of(output, self)
@@ -65,23 +81,42 @@ class Tokens(Likelihood):
                 f"Tokens needs logits (batch, tokens, vocabulary) and targets (batch, tokens) of two tokens or more, "
                 f"got {tuple(logits.shape)} and {tuple(tokens.shape)}"
             )
-        if self.padding is not None:
-            tokens = tokens.masked_fill(tokens == self.padding, -100)
-        return _log_prob_of_classes(logits[:, :-1].movedim(-1, 1), tokens[:, 1:])
+        return _log_prob_of_classes(
+            _divided(logits, self.temperature)[:, :-1].movedim(-1, 1), self._known(tokens)[:, 1:]
+        )
+
+    def row_targets(self, target: Any) -> Tensor:
+        tokens = self._known(as_target(target))
+        return torch.cat([tokens[:, 1:], torch.full_like(tokens[:, :1], -100)], 1)  # nothing follows the last one
 
     def predict(self, outputs: Any) -> ClassPrediction:
-        return ClassPrediction(outputs.movedim(-1, 2))
+        return ClassPrediction(_divided(outputs, self.temperature).movedim(-1, 2))
+
+    def _known(self, tokens: Tensor) -> Tensor:
+        return tokens if self.padding is None else tokens.masked_fill(tokens == self.padding, -100)
 
 
 @dataclass(frozen=True)
 class Bernoulli(Likelihood):
-    """Yes or no, for one label or for many that may hold together: one logit per label against targets of 0 and 1."""
+    """Yes or no, for one label or for many that may hold together: one logit per label against targets of 0 and 1.
+
+    Args:
+        temperature: as in `Classification`.
+
+    Raises:
+        ValueError: if the temperature is not positive and finite.
+    """
+
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_temperature(self.temperature)
 
     def output(self, output: Any) -> Tensor:
         return logits_of(output, self)
 
     def log_prob(self, output: Any, target: Any) -> Tensor:
-        logits = self.output(output)
+        logits = _divided(self.output(output), self.temperature)
         labels = target_like(target, logits)
         known = (labels == 0) | (labels == 1) | labels.isnan()
         if not known.all():
@@ -92,8 +127,16 @@ class Bernoulli(Likelihood):
         signed = torch.where(labels == 1, logits, -logits).float()
         return F.logsigmoid(signed).nan_to_num(nan=-math.inf).masked_fill(labels.isnan(), math.nan)
 
+    def row_targets(self, target: Any) -> Tensor:
+        labels = as_target(target)
+        return labels.reshape(len(labels), 1, -1).nan_to_num(nan=-1.0)
+
     def predict(self, outputs: Any) -> BernoulliPrediction:
-        return BernoulliPrediction(outputs)
+        return BernoulliPrediction(_divided(outputs, self.temperature))
+
+
+def _divided(logits: Tensor, temperature: float) -> Tensor:
+    return logits if temperature == 1 else logits / temperature
 
 
 def _log_prob_of_classes(logits: Tensor, labels: Tensor) -> Tensor:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -41,6 +42,28 @@ class Likelihood(ABC):
     def predict(self, outputs: Any) -> Prediction:
         """The prediction of all members: `outputs` is what `output` gives, with the members' axis first."""
 
+    def linear(self, output: Any) -> Tensor:
+        """The tensor in a network's output that a last linear layer gives: logits, or the mean."""
+        found: Tensor = self.output(output)
+        return found
+
+    def with_linear(self, output: Any, value: Tensor) -> Any:
+        """The output with this in place of what `linear` gives; of the form that `output` gives."""
+        del output
+        return value
+
+    def row_targets(self, target: Any) -> Tensor:
+        """Labels, (samples, positions), negative where one does not count: a vector has one position, a text many.
+
+        Raises:
+            TypeError: if the task is not about labels.
+        """
+        raise TypeError(f"{self!r} is not about labels")
+
+    def tempered(self, factor: float) -> Likelihood:
+        """The same likelihood, less sure by a factor: on logits one over it, on noise variances the factor itself."""
+        return replace(self, temperature=self.temperature * factor)  # type: ignore[type-var, attr-defined]
+
     def fitted(self, data: Iterable[tuple[Any, Any]]) -> Likelihood:
         """The same likelihood with whatever it estimates from (output, target) pairs; most estimate nothing."""
         del data
@@ -49,6 +72,16 @@ class Likelihood(ABC):
     def options(self) -> dict[str, Any]:
         """The options, as JSON: what a file needs to build this object again."""
         return asdict(self)  # type: ignore[call-overload]
+
+
+def check_temperature(temperature: float) -> None:
+    """Raise for what is no factor.
+
+    Raises:
+        ValueError: if it is not positive and finite.
+    """
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"temperature must be positive and finite, got {temperature}")
 
 
 def per_value(likelihood: Likelihood, output: Any, target: Any) -> Tensor:

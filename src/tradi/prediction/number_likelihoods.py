@@ -11,12 +11,24 @@ import torch
 from torch import Tensor
 
 from tradi.prediction.gaussian import GaussianMixture, gaussian_log_prob
-from tradi.prediction.likelihood import Likelihood, described, logits_of, target_like
+from tradi.prediction.likelihood import Likelihood, check_temperature, described, logits_of, target_like
 
 
 @dataclass(frozen=True)
 class Gaussian(Likelihood):
-    """A number with its own noise: the network returns a pair (mean, variance), both shaped like the target."""
+    """A number with its own noise: the network returns a pair (mean, variance), both shaped like the target.
+
+    Args:
+        temperature: factor on the variance, 1 until `fit` has found another.
+
+    Raises:
+        ValueError: if the temperature is not positive and finite.
+    """
+
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_temperature(self.temperature)
 
     def output(self, output: Any) -> tuple[Tensor, Tensor]:
         pair = tuple(output.values()) if isinstance(output, Mapping) else output
@@ -27,15 +39,22 @@ class Gaussian(Likelihood):
             )
         return pair[0], pair[1]
 
+    def linear(self, output: Any) -> Tensor:
+        return self.output(output)[0]
+
+    def with_linear(self, output: Any, value: Tensor) -> tuple[Tensor, Tensor]:
+        return value, self.output(output)[1]
+
     def log_prob(self, output: Any, target: Any) -> Tensor:
         mean, variance = self.output(output)
         if mean.shape != variance.shape:
             raise ValueError(f"mean {tuple(mean.shape)} and variance {tuple(variance.shape)} must have one shape")
-        values = gaussian_log_prob(target_like(target, mean), mean, variance)
+        values = gaussian_log_prob(target_like(target, mean), mean, variance * self.temperature)
         return values.nan_to_num(nan=-math.inf)
 
     def predict(self, outputs: Any) -> GaussianMixture:
-        return GaussianMixture(*outputs)
+        mean, variance = outputs
+        return GaussianMixture(mean, variance * self.temperature)
 
 
 @dataclass(frozen=True)
@@ -79,6 +98,9 @@ class SquaredError(Likelihood):
         if total is None or not total.isfinite().all():
             raise ValueError("the noise variance cannot be estimated: outputs or targets of this data are not finite")
         return SquaredError(tuple((total / count).clamp_min(1e-12).tolist()))
+
+    def tempered(self, factor: float) -> SquaredError:
+        return SquaredError(None if self.variance is None else tuple(factor * number for number in self.variance))
 
     def log_prob(self, output: Any, target: Any) -> Tensor:
         mean = self.output(output)

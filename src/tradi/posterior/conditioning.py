@@ -1,0 +1,225 @@
+"""The measurement update that the filter lacks: members are conditioned on the training data (see docs/method.md).
+
+A conditioning takes the weights that were drawn for a member, and gives back those that agree with the data.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tradi.ensemble.batches import Caller, Pair, samples_in
+from tradi.ensemble.batchnorm import paired, refreshed, running_layers, statistics_of
+from tradi.ensemble.parameter_swap import ParameterSwap
+from tradi.posterior.head import Head, Seen, State, layer_matrix, layer_state, watched
+from tradi.posterior.linear_regression import Fit, Sums, fit, most_probable
+from tradi.posterior.randomness import Stream
+from tradi.prediction.likelihood import Likelihood, target_like
+
+RIDGE = 1e-6  # of further heads, in units of the average eigenvalue: keeps a fit of too many features finite
+
+
+class Conditioning(ABC):
+    """How the training data enters a member's weights."""
+
+    @abstractmethod
+    def weights(self, drawn: State, seed: int, member: int) -> State:
+        """What a member runs with, by name, given what was drawn for it; a function of the arguments alone."""
+
+    def module(self, model: nn.Module) -> nn.Module:
+        """The architecture of members, around a copy of the network; most are the network itself."""
+        return model
+
+
+class Replay:
+    """A part of the training data, in memory, and a network that is run over it with any weights.
+
+    Args:
+        model: in eval mode, nobody else's.
+        data: (inputs, target) pairs.
+        total: samples that there are in all.
+    """
+
+    def __init__(self, model: nn.Module, data: list[Pair], total: int) -> None:
+        self.model, self.data, self.total = model, data, total
+        self.weight = total / max(sum(map(samples_in, data)), 1)  # samples that each of those kept stands for
+        self.own = {name: parameter.detach() for name, parameter in model.named_parameters()}
+        self.caller = Caller(model)
+        self._swap = ParameterSwap(model)
+        self._trained_fresh: State | None = None
+
+    @torch.no_grad()
+    def run(self, state: State, layers: Iterable[str] = ()) -> Iterator[tuple[Any, Any, dict[str, Seen]]]:
+        """(output, target, what these layers saw) of every batch, with these weights in place of the model's own."""
+        modules = dict(self.model.named_modules())
+        watch = {name: modules[name] for name in layers}
+        member = self._swap.with_state(self.own | state)
+        for inputs, target in self.data:
+            args, kwargs = self.caller.arguments(inputs, target)
+            with member, watched(watch) as seen:
+                output = self.model(*args, **kwargs)
+            yield output, target, seen
+
+    def refreshed(self, drawn: State) -> State:
+        """What was drawn, with the running statistics that belong to it."""
+        if not running_layers(self.model):
+            return drawn
+        trained, (fresh,) = statistics_of(self.model, {}), self._statistics([self.own | drawn])
+        if self._trained_fresh is None:
+            (self._trained_fresh,) = self._statistics([self.own])
+        return drawn | paired(self.model, fresh, trained, self._trained_fresh)
+
+    def _statistics(self, states: list[State]) -> list[State]:
+        return refreshed(self.model, self._swap, self.caller, states, self.data)
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """The weights that were drawn for a member, and what the training rows say about the conditioned ones there."""
+
+    state: State
+    fits: list[Fit]
+
+    @property
+    def noise(self) -> float:
+        """The noise factor tau that this member finds, over all outputs."""
+        rows = [fit.rows for fit in self.fits]
+        return sum(fit.noise * n for fit, n in zip(self.fits, rows, strict=True)) / sum(rows)
+
+
+class Regression(Conditioning):
+    r"""Bayesian linear regression of the targets on features that depend on a member's weights.
+
+    $$ y_i = f(x_i; \omega) + \phi_i^\top (\theta - \theta_\omega) + \mathcal N(0, \tau v_i), \qquad
+       \theta \sim \mathcal N(0, \tau / \kappa) $$
+
+    with $v$ the noise variance at the tracked mean. $\kappa$ has the highest evidence there.
+
+    Args:
+        replay: the training data.
+        head: the layer that gives the mean.
+        likelihood: of the task.
+        centre: the tracked mean, by parameter name.
+        noise: $\tau$; None takes every member's own.
+    """
+
+    def __init__(
+        self, replay: Replay, head: Head, likelihood: Likelihood, centre: State, noise: float | None = None
+    ) -> None:
+        self.replay, self.head, self.likelihood = replay, head, likelihood
+        self.centre, self.noise = replay.refreshed(centre), noise
+        self._observed = list(self._observations())
+        self.precisions = [most_probable(sums).prior_precision for sums in self.sums(self.centre)]
+
+    def _observations(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Targets and relative noise variances of every batch, (rows, outputs)."""
+        for output, target, _ in self.replay.run(self.centre):
+            prediction = self.likelihood.predict(_of_one_member(self.likelihood.output(output)))
+            y = target_like(target, self.likelihood.linear(output))
+            yield as_rows(y, self.head), as_rows(prediction.variances[0], self.head)
+
+    @abstractmethod
+    def sums(self, state: State) -> list[Sums]:
+        """What the training rows say about the conditioned weights, one for each regression."""
+
+    @abstractmethod
+    def placed(self, fitted: Fitted, seed: int, member: int) -> State:
+        """A member's weights, with the conditioned ones drawn from their posterior."""
+
+    def fitted(self, drawn: State) -> Fitted:
+        """The conditioned weights' posterior where a member was drawn."""
+        state = self.replay.refreshed(drawn)
+        return Fitted(state, [fit(sums, k) for sums, k in zip(self.sums(state), self.precisions, strict=True)])
+
+    def weights(self, drawn: State, seed: int, member: int) -> State:
+        return self.placed(self.fitted(drawn), seed, member)
+
+    def with_noise(self, noise: float) -> Regression:
+        """The same with another tau."""
+        other = object.__new__(type(self))
+        other.__dict__ |= self.__dict__ | {"noise": noise}
+        return other
+
+    def joined_by(self, more: list[Pair]) -> Regression:
+        """The same, conditioned on further rows too."""
+        replay, count = self.replay, sum(map(samples_in, more))
+        whole = Replay(replay.model, [*replay.data, *more], replay.total + count)
+        return type(self)(whole, self.head, self.likelihood, self.centre, self.noise)
+
+    def drawn_theta(self, fitted: Fitted, number: int, seed: int, member: int) -> Tensor:
+        """The conditioned weights of one regression."""
+        one = fitted.fits[number]
+        z = Stream(seed, member, f"{self.head.name}/theta/{number}").normal(0, len(one.mean))
+        return one.draw(z, one.noise if self.noise is None else self.noise)
+
+
+class HeadRegression(Regression):
+    """The last layer alone, whose features are the network's: members stay plain networks."""
+
+    def __init__(self, replay: Replay, head: Head, *more: Any, **options: Any) -> None:
+        modules = dict(replay.model.named_modules())
+        self._layers = {name: modules[name] for name in (head.name, *head.siblings)}
+        super().__init__(replay, head, *more, **options)
+        # What further heads on the same features, such as a variance's, give at the centre.
+        self._others = [self._further(seen) for _, _, seen in replay.run(self.centre, self._layers)]
+
+    def sums(self, state: State) -> list[Sums]:
+        found: list[Sums] = []
+        for (_, _, seen), (y, v) in zip(self.replay.run(state, self._layers), self._observed, strict=True):
+            phi = self.head.features(seen[self.head.name])
+            here = [Sums.of(phi, y[:, k], v[:, k]) for k in range(y.shape[1])]
+            found = [a + b for a, b in zip(found, here, strict=True)] if found else here
+        return [sums.times(self.replay.weight) for sums in found]
+
+    def placed(self, fitted: Fitted, seed: int, member: int) -> State:
+        theta = [self.drawn_theta(fitted, k, seed, member) for k in range(len(fitted.fits))]
+        state = self.replay.own | fitted.state
+        return fitted.state | self._with_heads(state, torch.stack(theta))
+
+    def _with_heads(self, state: State, theta: Tensor) -> State:
+        """The heads' weights: the task's as given, the others as least squares fit them to what they gave before."""
+        own = layer_matrix(self.head.name, self.head.module, state).to(theta)
+        others = self._least_squares(state) if self._others[0].shape[1] else own.new_zeros(0, own.shape[1])
+        before, after = self.head.first, own.shape[0] - self.head.first - self.head.outputs
+        whole = torch.cat([others[:before], theta, others[before : before + after]])
+        heads = layer_state(self.head.name, self.head.module, whole, state)
+        left = others[before + after :]
+        for name in self.head.siblings:
+            module = self._layers[name]
+            rows, left = left[: module.out_features], left[module.out_features :]
+            heads |= layer_state(name, module, rows[:, : own.shape[1]], state)
+        return heads
+
+    def _least_squares(self, state: State) -> Tensor:
+        """Weights of the further heads, (outputs, inputs)."""
+        gram: Any = 0
+        cross: Any = 0
+        for (_, _, seen), wanted in zip(self.replay.run(state, self._layers), self._others, strict=True):
+            phi = self.head.features(seen[self.head.name]).double()
+            gram, cross = gram + phi.T @ phi, cross + phi.T @ wanted
+        gram.diagonal().add_(RIDGE * gram.diagonal().mean())
+        return torch.linalg.solve(gram, cross).T
+
+    def _further(self, seen: dict[str, Seen]) -> Tensor:
+        """Outputs of further heads, (rows, outputs): the rest of the task's own layer, then other layers."""
+        head = self.head
+        own = as_rows(seen[head.name].output, head, None)
+        parts = [own[:, : head.first], own[:, head.first + head.outputs :]]
+        return torch.cat([*parts, *(as_rows(seen[n].output, head, None) for n in head.siblings)], 1).double()
+
+
+def as_rows(values: Tensor, head: Head, width: int | None = 0) -> Tensor:
+    """(samples, ...) as (samples * positions, outputs), the head's own number of them, or None for all."""
+    if width is not None and values.numel() == values.shape[0] * head.outputs:
+        return values.reshape(-1, head.outputs)
+    moved = values if isinstance(head.module, nn.Linear) else values.movedim(1, -1)
+    return moved.reshape(-1, moved.shape[-1])
+
+
+def _of_one_member(output: Any) -> Any:
+    return tuple(part[None] for part in output) if isinstance(output, tuple) else output[None]

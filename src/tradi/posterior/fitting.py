@@ -1,0 +1,99 @@
+"""What comes after training: which layer is conditioned, on which rows, and how."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tradi.ensemble.batches import Caller, Pair, batches, evenly, samples_in
+from tradi.ensemble.batchnorm import running_layers
+from tradi.ensemble.copying import copied
+from tradi.posterior.activations import SAMPLES, gatherings
+from tradi.posterior.conditioning import Conditioning, HeadRegression, Regression, Replay
+from tradi.posterior.head import State, find_head
+from tradi.posterior.laplace import LaplaceHead
+from tradi.posterior.layers import Layer
+from tradi.posterior.linearised import NetworkRegression
+from tradi.prediction.class_likelihoods import Bernoulli, Classification, Tokens
+from tradi.prediction.likelihood import Likelihood
+from tradi.prediction.likelihoods import infer
+from tradi.prediction.number_likelihoods import Gaussian, SquaredError
+
+ROWS = 20_000  # training samples that are kept to condition on, at the most, evenly spread over the loader
+KEPT_BYTES = 1 << 28  # and their size
+REFRESHED = 2048  # training samples that BatchNorm's statistics are recomputed on
+SMALL = 1 << 24  # bytes of a square matrix over all weights, below which all of them are conditioned: 1,448 weights
+
+
+def kept_rows(train: Iterable[Any], like: Tensor) -> tuple[list[Pair], int]:
+    """The training rows to condition on, and how many there are in all."""
+    return evenly(batches(train, "train", like), ROWS, KEPT_BYTES)
+
+
+def first_samples(data: list[Pair], most: int) -> list[Pair]:
+    """The first batches that have so many samples together, or all of them."""
+    found: list[Pair] = []
+    for batch in data:
+        if sum(map(samples_in, found)) >= most:
+            break
+        found.append(batch)
+    return found
+
+
+def inferred(model: nn.Module, data: list[Pair], given: Likelihood | None) -> Likelihood:
+    """The likelihood, from the network's outputs and the targets where it is not given."""
+    if given is not None:
+        return given
+    inputs, target = data[0]
+    args, kwargs = Caller(model).arguments(inputs, target)
+    with torch.no_grad():
+        return infer(model(*args, **kwargs), target)
+
+
+def conditionings(
+    model: nn.Module, data: list[Pair], total: int, likelihood: Likelihood, centre: State, layer: str | None
+) -> tuple[Conditioning, ...]:
+    """The ways in which this network can be conditioned, the widest first.
+
+    Args:
+        model: the trained network.
+        data: training rows.
+        total: how many there are in all.
+        likelihood: of the task.
+        centre: what was tracked of the weights, by parameter name.
+        layer: name of the head, where the user says it.
+
+    Raises:
+        TypeError: if the likelihood is none of tradi's own.
+        ValueError: if there is no linear layer at the end.
+    """
+    replay = Replay(copied(model).eval(), data, total)
+    args, kwargs = replay.caller.arguments(*data[0])
+    head = find_head(replay.model, args, kwargs, likelihood, layer)
+    if isinstance(likelihood, Classification | Tokens | Bernoulli):
+        return (LaplaceHead.of(replay, head, likelihood),)
+    if not isinstance(likelihood, Gaussian | SquaredError):
+        raise TypeError(f"{likelihood!r} cannot be conditioned: choose the scale alone, with choose_scale(validation)")
+    regressions: list[Regression] = [HeadRegression(replay, head, likelihood, centre)]
+    weights = sum(value.numel() for value in centre.values())
+    if 8 * weights * weights <= SMALL and not running_layers(model):
+        try:
+            regressions.insert(0, NetworkRegression(replay, head, likelihood, centre))
+        except Exception as error:  # whatever torch.func says of an operation that it cannot differentiate in batches
+            warnings.warn(f"only the last layer is conditioned, as all weights cannot be: {error}", stacklevel=4)
+    return tuple(regressions)
+
+
+def with_moments(model: nn.Module, layers: list[Layer], data: list[Pair]) -> list[Layer]:
+    """The layers with second moments of their inputs, from one forward pass over some of the training inputs."""
+    replay = Replay(copied(model).eval(), first_samples(data, SAMPLES), 0)
+    found = gatherings(replay.model, layers)
+    for _, _, seen in replay.run({}, found):
+        for name, here in seen.items():
+            found[name].add(here)
+    return [replace(layer, moments=found[layer.name].moments) if layer.name in found else layer for layer in layers]

@@ -1,0 +1,161 @@
+"""The last linear layer of a network: found by what it computes, and read through a hook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tradi.posterior.rows import Form, is_linear, rows
+from tradi.prediction.likelihood import Likelihood
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """The layer whose output is the logits, or the mean, of a network.
+
+    Args:
+        name: of the module in the network.
+        module: the layer itself, in the network that is conditioned.
+        first: the first of its outputs that belongs to the task; a layer may give mean and variance in one.
+        outputs: how many of them.
+        siblings: names of further layers that read the same features, such as a variance's.
+    """
+
+    name: str
+    module: nn.Module
+    first: int
+    outputs: int
+    siblings: tuple[str, ...] = ()
+
+    @property
+    def has_bias(self) -> bool:
+        return self.module.bias is not None
+
+    def features(self, seen: Seen, at: Tensor | None = None) -> Tensor:
+        """What the layer's matrix is multiplied with, and a 1 for its bias, (samples * positions, inputs)."""
+        (found,) = rows(self.module, seen.input, seen.output, at)
+        return torch.cat([found, found.new_ones(len(found), 1)], 1) if self.has_bias else found
+
+    def theta(self, state: State) -> Tensor:
+        """The task's weights in a state, (outputs, inputs), the bias last."""
+        return layer_matrix(self.name, self.module, state)[self.first : self.first + self.outputs]
+
+    def with_theta(self, state: State, theta: Tensor) -> State:
+        """The layer's weights by parameter name, with those of the task replaced."""
+        whole = layer_matrix(self.name, self.module, state).to(theta)
+        whole[self.first : self.first + self.outputs] = theta
+        return layer_state(self.name, self.module, whole, state)
+
+
+@dataclass
+class Seen:
+    """Input and output of one layer in the latest forward pass."""
+
+    input: Tensor = torch.empty(0)
+    output: Tensor = torch.empty(0)
+
+
+def layer_matrix(name: str, module: nn.Module, state: State) -> Tensor:
+    """A layer's weights in a state as one matrix, (outputs, inputs), a bias as its last column."""
+    (values,) = Form.of(module).matrix(state[f"{name}.weight" if name else "weight"])
+    if module.bias is None:
+        return values.clone()
+    return torch.cat([values, state[f"{name}.bias" if name else "bias"][:, None]], 1)
+
+
+def layer_state(name: str, module: nn.Module, values: Tensor, like: State) -> State:
+    """The inverse of `layer_matrix`, in the types of `like`."""
+    prefix = f"{name}." if name else ""
+    found = {}
+    if module.bias is not None:
+        values, bias = values[:, :-1], values[:, -1]
+        found[f"{prefix}bias"] = bias.to(like[f"{prefix}bias"].dtype)
+    old = like[f"{prefix}weight"]
+    found[f"{prefix}weight"] = Form.of(module).weight(values[None], old.shape).to(old.dtype)
+    return found
+
+
+def find_head(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], likelihood: Likelihood, layer: str | None
+) -> Head:
+    """Run the model once and find the linear layer that gives its logits or its mean.
+
+    Args:
+        model: in eval mode.
+        args, kwargs: a batch, as the model takes it.
+        likelihood: says which part of the output is meant.
+        layer: name of the layer, where the user says it.
+
+    Raises:
+        ValueError: if there is no such layer, or the named one does not give the output; it lists the linear layers.
+    """
+    linear = {name: module for name, module in model.named_modules() if is_linear(module)}
+    if layer is not None and layer not in linear:
+        raise ValueError(f"layer {layer!r} is not a linear layer of the model: choose from {list(linear)}")
+    with watched(linear) as seen, torch.no_grad():
+        wanted = likelihood.linear(model(*args, **kwargs))
+    for name in [layer] if layer is not None else reversed(list(seen)):
+        place = _place if layer is None else _named_place
+        found = place(linear[name], seen[name].output, wanted) if name in seen else None
+        if found is not None and getattr(linear[name], "groups", 1) == 1:
+            same = (n for n in seen if n != name and seen[n].input is seen[name].input and _alike(linear, n, name))
+            return Head(name, linear[name], *found, tuple(same))
+    which = "no linear layer gives" if layer is None else f"layer {layer!r} does not give"
+    raise ValueError(
+        f"{which} the network's logits or mean as they are, so there is no head to condition: let the network end in a "
+        f"linear layer, or pass layer= with the one that its output comes from; it has {list(linear)}"
+    )
+
+
+def _alike(linear: dict[str, nn.Module], one: str, other: str) -> bool:
+    return isinstance(linear[one], nn.Linear) and isinstance(linear[other], nn.Linear)
+
+
+def _place(module: nn.Module, output: Tensor, wanted: Tensor) -> tuple[int, int] | None:
+    """Which outputs of a layer a tensor is a view of: the first of them and their number; None if it is no view."""
+    if output.untyped_storage().data_ptr() != wanted.untyped_storage().data_ptr() or output.dtype != wanted.dtype:
+        return None
+    axis = -1 if isinstance(module, nn.Linear) else 1
+    step, width = output.stride(axis), output.shape[axis]
+    offset = wanted.storage_offset() - output.storage_offset()
+    share, rest = divmod(wanted.numel() * width, output.numel())
+    first, odd = divmod(offset, step) if step else (0, offset)
+    if rest or odd or not 0 < share <= width - first:
+        return None
+    return first, share
+
+
+def _named_place(module: nn.Module, output: Tensor, wanted: Tensor) -> tuple[int, int] | None:
+    """All outputs of a layer that the user named, where the network's output has as many: log_softmax may follow it."""
+    width = output.shape[-1 if isinstance(module, nn.Linear) else 1]
+    return (0, width) if output.numel() == wanted.numel() else None
+
+
+@contextmanager
+def watched(layers: dict[str, nn.Module]) -> Iterator[dict[str, Seen]]:
+    """Input and output of layers in the latest forward pass, by name, in the order in which they ran last."""
+    seen: dict[str, Seen] = {}
+
+    def note(name: str) -> Any:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            del module
+            given = args[0] if args else kwargs.get("input")
+            seen.pop(name, None)
+            if isinstance(given, Tensor) and isinstance(output, Tensor):
+                seen[name] = Seen(given, output)
+
+        return hook
+
+    handles = [module.register_forward_hook(note(name), with_kwargs=True) for name, module in layers.items()]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()

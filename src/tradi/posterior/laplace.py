@@ -1,0 +1,243 @@
+"""Laplace's approximation of the last layer of a classifier, at the trained network's features."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tradi.posterior.conditioning import Conditioning, Replay
+from tradi.posterior.head import Head, State
+from tradi.posterior.linear_regression import highest
+from tradi.posterior.randomness import Stream
+from tradi.posterior.rows import positions
+from tradi.prediction.likelihood import Likelihood
+
+SPREADS = tuple(2.0 ** (k / 2) for k in range(-4, 7))  # r that are tried, besides 0: a quarter to eight
+CERTAINTY = 0.5  # standard errors by which noise must be better than none
+ROWS = 10_000  # samples, pixels or tokens that the curvature is measured on, at the most
+MAX_BYTES = 1 << 26  # of a full curvature matrix: 2,896 weights; larger heads get Kronecker factors
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Features, logits and labels of the head, row by row: a row is a sample, a pixel or a token.
+
+    Args:
+        features: (rows, inputs), with a 1 for the bias.
+        logits: (rows, outputs), of the trained head.
+        labels: (rows,) of classes, or (rows, outputs) of labels that are each present or absent.
+        weight: rows of the whole data for each of these.
+    """
+
+    features: Tensor
+    logits: Tensor
+    labels: Tensor
+    weight: float
+
+    @property
+    def independent(self) -> bool:
+        """Whether every output is a label of its own."""
+        return self.labels.ndim == 2
+
+    def losses(self, logits: Tensor) -> Tensor:
+        """Negative log-likelihood of every row under members' logits, (members, rows, outputs), averaged as they are."""
+        if self.independent:
+            signs = torch.where(self.labels == 1, 1.0, -1.0).to(logits)
+            known = (self.labels >= 0).to(logits)
+            mean = F.logsigmoid(signs * logits).logsumexp(0) - math.log(len(logits))
+            return -(mean * known).sum(1)
+        found = logits.log_softmax(2).gather(2, self.labels[None, :, None].expand(len(logits), -1, 1))[..., 0]
+        return math.log(len(logits)) - found.logsumexp(0)
+
+
+def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = ROWS) -> Rows:
+    """Rows of the head at the trained weights, spread over all samples, without those whose label does not count.
+
+    Of every sample as many positions are taken as make `most` rows in all: the same random ones for all samples of a
+    batch.
+
+    Raises:
+        ValueError: if no label counts.
+    """
+    features, labels = [], []
+    generator = torch.Generator().manual_seed(0)
+    size = sum(len(likelihood.row_targets(target)) for _, target in replay.data)
+    there = 0
+    for _, target, seen in replay.run({}, [head.name]):
+        here = seen[head.name]
+        own = likelihood.row_targets(target).to(here.output.device)
+        if own.shape[1] != positions(head.module, here.output):
+            raise ValueError(
+                f"the head gives {positions(head.module, here.output)} positions of a sample, and targets have "
+                f"{own.shape[1]}: pass layer= with the layer whose outputs the targets are about"
+            )
+        at = torch.randperm(own.shape[1], generator=generator)[: max(1, most // size)].sort().values
+        known = own >= 0 if own.ndim == 2 else (own >= 0).any(2)
+        keep = known[:, at].reshape(-1)
+        features.append(head.features(here, at)[keep])
+        labels.append(own[:, at].flatten(0, 1)[keep])
+        there += int(known.sum())
+    step = max(1, -(-sum(map(len, features)) // most))
+    phi = torch.cat(features)[::step]
+    if not len(phi):
+        raise ValueError("no label of this data counts: there is nothing to condition on")
+    theta = head.theta(replay.own).to(phi)
+    return Rows(phi, phi @ theta.T, torch.cat(labels)[::step], replay.weight * there / len(phi))
+
+
+class LaplaceHead(Conditioning):
+    r"""The last layer of every member is drawn from $\mathcal N(\hat\theta, r^2 (H + \lambda I)^{-1})$.
+
+    H is the Gauss-Newton matrix of the training loss in the head's weights, $\sum_i \Lambda_i \otimes \phi_i
+    \phi_i^\top$ with $\Lambda = \operatorname{diag}(p) - p p^\top$; for wide heads it is replaced by Kronecker factors,
+    $n \bar\Lambda \otimes \overline{\phi\phi^\top}$. The prior precision $\lambda$ has the highest evidence under these
+    factors.
+
+    Args:
+        head: the layer.
+        theta: its trained weights, (outputs, inputs).
+        root: draws $(H + \lambda I)^{-1/2} z$.
+        spread: r.
+        precision: lambda.
+    """
+
+    def __init__(self, head: Head, theta: Tensor, root: Root, precision: float, spread: float = 1.0) -> None:
+        self.head, self.theta, self.root, self.precision, self.spread = head, theta, root, precision, spread
+
+    @staticmethod
+    def of(replay: Replay, head: Head, likelihood: Likelihood) -> LaplaceHead:
+        """Measure the curvature on the training data."""
+        rows = head_rows(replay, head, likelihood)
+        theta = head.theta(replay.own).double()
+        curvature = _curvature(rows.logits.double(), rows.independent)
+        kronecker = Kronecker.of(rows, curvature.mean(0))
+        precision = kronecker.most_probable_precision(theta)
+        blocks = 1 if curvature.ndim == 3 else theta.shape[0]
+        size = theta.numel() // blocks
+        if 8 * blocks * size * size <= MAX_BYTES:
+            return LaplaceHead(head, theta, Full.of(rows, curvature, precision), precision)
+        return LaplaceHead(head, theta, replace(kronecker, precision=precision), precision)
+
+    def with_spread(self, spread: float) -> LaplaceHead:
+        """The same with another factor on the noise; 0 leaves the head as trained."""
+        return LaplaceHead(self.head, self.theta, self.root, self.precision, spread)
+
+    def noise(self, seed: int, member: int) -> Tensor:
+        """A member's deviation from the trained head at r = 1, (outputs, inputs)."""
+        z = Stream(seed, member, f"{self.head.name}/theta").normal(0, self.theta.numel()).to(self.theta)
+        return self.root(z.view_as(self.theta))
+
+    def weights(self, drawn: State, seed: int, member: int) -> State:
+        own = {name: value.detach() for name, value in _own(self.head).items()}
+        theta = self.theta + self.spread * self.noise(seed, member) if self.spread else self.theta
+        return drawn | self.head.with_theta(own, theta)
+
+    def best_spread(self, rows: Rows, members: int, seed: int) -> LaplaceHead:
+        """The same with the r that has the lowest NLL on validation rows; a louder one must be better by more than luck.
+
+        Nothing is run for it but the head itself.
+        """
+        noise = torch.stack([self.noise(seed, i) for i in range(members)]).to(rows.features)
+        moved = torch.einsum("rd,mcd->mrc", rows.features, noise)
+        quiet = rows.losses(rows.logits[None])
+        price = {0.0: quiet.mean().item()}
+        for spread in SPREADS:
+            excess = rows.losses(rows.logits + spread * moved) - quiet
+            error = excess.std().item() / math.sqrt(len(excess)) if len(excess) > 1 else math.inf
+            price[spread] = price[0.0] + excess.mean().item() + CERTAINTY * error
+        return self.with_spread(min(price, key=price.__getitem__))
+
+
+@dataclass(frozen=True, eq=False)
+class Full:
+    """Cholesky factors of H + lambda I: one for all outputs together, or one for each where these are independent.
+
+    Args:
+        factors: (blocks, size, size), lower triangular.
+    """
+
+    factors: Tensor
+
+    @staticmethod
+    def of(rows: Rows, curvature: Tensor, precision: float) -> Full:
+        """Factorise, given every row's curvature in the logits, (rows, outputs[, outputs])."""
+        phi = rows.features.double()
+        D = phi.shape[1]
+        if curvature.ndim == 2:
+            H = torch.stack([phi.T @ (phi * column[:, None]) for column in curvature.T])
+        else:
+            C = curvature.shape[1]
+            H = phi.new_zeros(1, C, D, C, D)
+            for a in range(C):
+                for b in range(a + 1):
+                    block = phi.T @ (phi * curvature[:, a, b, None])
+                    H[0, a, :, b] = H[0, b, :, a] = block
+            H = H.reshape(1, C * D, C * D)
+        H *= rows.weight
+        H.diagonal(dim1=1, dim2=2).add_(precision)
+        return Full(torch.linalg.cholesky(H))
+
+    def __call__(self, z: Tensor) -> Tensor:
+        flat = z.reshape(len(self.factors), -1, 1)
+        return torch.linalg.solve_triangular(self.factors.mT, flat, upper=True).view_as(z)
+
+
+@dataclass(frozen=True, eq=False)
+class Kronecker:
+    """Eigenvalues and vectors of the two factors of H.
+
+    Args:
+        inputs: of the features' second moment, summed over all rows: (D,) and (D, D).
+        outputs: of the average curvature in the logits: (C,) and (C, C).
+        precision: lambda.
+    """
+
+    inputs: tuple[Tensor, Tensor]
+    outputs: tuple[Tensor, Tensor]
+    precision: float = 1.0
+
+    @staticmethod
+    def of(rows: Rows, curvature: Tensor) -> Kronecker:
+        """From the rows and their average curvature, (C,) where outputs are independent, else (C, C)."""
+        phi = rows.features.double()
+        inputs = torch.linalg.eigh(rows.weight * phi.T @ phi)
+        outputs = torch.linalg.eigh(curvature.diag() if curvature.ndim == 1 else curvature)
+        return Kronecker((inputs[0].clamp_min(0), inputs[1]), (outputs[0].clamp_min(0), outputs[1]))
+
+    def most_probable_precision(self, theta: Tensor) -> float:
+        r"""$\lambda$ with the highest evidence, $\frac P2 \log\lambda - \frac\lambda2|\theta|^2 - \frac12\log|H+\lambda|$."""
+        eigenvalues = (self.outputs[0][:, None] * self.inputs[0]).flatten()
+        square, count = theta.square().sum().item(), theta.numel()
+
+        def evidence(log_precision: float) -> float:
+            precision = math.exp(log_precision)
+            determinant = (eigenvalues + precision).log().sum().item()
+            return 0.5 * (count * log_precision - precision * square - determinant)
+
+        middle = math.log(count / max(square, 1e-300))
+        return math.exp(highest(evidence, middle - 20, middle + 20))
+
+    def __call__(self, z: Tensor) -> Tensor:
+        (a, U), (g, V) = self.inputs, self.outputs
+        return V @ (z / (g[:, None] * a + self.precision).sqrt()) @ U.T
+
+
+Root = Full | Kronecker
+
+
+def _curvature(logits: Tensor, independent: bool) -> Tensor:
+    """Second derivatives of the negative log-likelihood by the logits, (rows, outputs[, outputs])."""
+    if independent:
+        return logits.sigmoid() * (-logits).sigmoid()
+    p = logits.softmax(1)
+    return p.diag_embed() - p[:, :, None] * p[:, None]
+
+
+def _own(head: Head) -> dict[str, Any]:
+    prefix = f"{head.name}." if head.name else ""
+    return {prefix + name: parameter for name, parameter in head.module.named_parameters(recurse=False)}

@@ -1,0 +1,104 @@
+"""All weights of a small network, conditioned on the training data through its derivatives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, jacrev, jvp, vmap
+
+from tradi._torch import tree_map
+from tradi.posterior.conditioning import Fitted, Regression
+from tradi.posterior.head import State
+from tradi.posterior.linear_regression import Sums
+from tradi.prediction.likelihood import Likelihood
+
+CHUNK = 1 << 26  # bytes of derivatives that are held at once
+
+
+class Linearised(nn.Module):
+    r"""A network whose mean is linear in its weights around a point, $f(x; \omega) + J(x; \omega)\, \delta$.
+
+    Everything else in its output, such as a variance, is the network's own.
+
+    Args:
+        network: with the weights of the tracked mean.
+        names: of the parameters that move.
+        likelihood: says where the mean is in the output.
+    """
+
+    def __init__(self, network: nn.Module, names: list[str], likelihood: Likelihood) -> None:
+        super().__init__()
+        self.network = network
+        self._names, self._likelihood = names, likelihood
+        parameters = dict(network.named_parameters())
+        for number, name in enumerate(names):
+            self.register_buffer(f"point_{number}", parameters[name].detach().clone())
+            self.register_buffer(f"step_{number}", torch.zeros_like(parameters[name]))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The output, with the mean linearised."""
+        point = {name: getattr(self, f"point_{number}") for number, name in enumerate(self._names)}
+        step = {name: getattr(self, f"step_{number}") for number, name in enumerate(self._names)}
+
+        def mean(weights: State) -> Tensor:
+            return self._likelihood.linear(functional_call(self.network, weights, args, kwargs))
+
+        at_point, change = jvp(mean, (point,), (step,))
+        return self._likelihood.with_linear(self.network(*args, **kwargs), at_point + change)
+
+
+class NetworkRegression(Regression):
+    """All weights, whose features are the derivatives of the mean by them. Members are `Linearised` networks."""
+
+    def sums(self, state: State) -> list[Sums]:
+        names = list(self.centre)
+        weights = {name: state[name] for name in names}
+        theta = torch.cat([weight.reshape(-1) for weight in weights.values()]).double()
+        found: Sums | None = None
+        for (inputs, target), (output, _, _), (y, v) in zip(
+            self.replay.data, self.replay.run(state), self._observed, strict=True
+        ):
+            f = self.likelihood.linear(output).reshape(y.shape)
+            size = max(1, CHUNK // (8 * theta.numel() * y.shape[1]))
+            for start in range(0, len(y), size):
+                part = slice(start, start + size)
+                J = self._derivatives(weights, _part(inputs, part, len(y)), _part(target, part, len(y))).double()
+                linear = (y - f)[part].reshape(-1) + J @ theta
+                here = Sums.of(J, linear, v[part].reshape(-1))
+                found = here if found is None else found + here
+        assert found is not None
+        return [found.times(self.replay.weight)]
+
+    def _derivatives(self, weights: State, inputs: Any, target: Any) -> Tensor:
+        """Derivatives of the mean of every sample by all weights, (samples * outputs, weights)."""
+        args, kwargs = self.replay.caller.arguments(inputs, target)
+
+        def mean(weights: State, args: Any, kwargs: Any) -> Tensor:
+            one = tree_map(lambda leaf: leaf[None], (args, kwargs))
+            return self.likelihood.linear(functional_call(self.replay.model, weights, *one)).reshape(-1)
+
+        found = vmap(jacrev(mean), in_dims=(None, 0, 0))(weights, args, kwargs)
+        return torch.cat([part.flatten(2) for part in found.values()], 2).flatten(0, 1).detach()
+
+    def placed(self, fitted: Fitted, seed: int, member: int) -> State:
+        theta = self.drawn_theta(fitted, 0, seed, member)
+        found: State = {}
+        for number, name in enumerate(self.centre):
+            point = fitted.state[name]
+            own, theta = theta[: point.numel()], theta[point.numel() :]
+            found[f"point_{number}"] = point
+            found[f"step_{number}"] = own.reshape(point.shape).to(point.dtype) - point
+        return found
+
+    def module(self, model: nn.Module) -> nn.Module:
+        parameters = dict(model.named_parameters())
+        with torch.no_grad():
+            for name, value in self.centre.items():
+                parameters[name].copy_(value)
+        return Linearised(model, list(self.centre), self.likelihood)
+
+
+def _part(values: Any, part: slice, size: int) -> Any:
+    return tree_map(lambda leaf: leaf[part] if isinstance(leaf, Tensor) and len(leaf) == size else leaf, values)
