@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import nn
 
-from tradi.bench.methods import Deep, Dropout, Method, Perturbed, Single, Swag, Tradi
+from tradi.bench.methods import Method, Tradi, usual_methods
 from tradi.bench.recipe import Recipe
 from tradi.bench.segmentation import SegmentationProblem
 from tradi.bench.spec import Benchmark, Variant
@@ -24,18 +24,10 @@ MEMBERS = 10  # section 4.4
 # SGD of that rate hardly moves ENet (see docs/benchmarks.md). The batch is not given.
 RECIPE = Recipe("adam", 5e-4, weight_decay=2e-4, epochs=90, batch=8, compiled=True)
 
-METHODS: dict[str, Method] = {
-    "Single network": Single(),
-    "MC Dropout": Dropout(members=MEMBERS),
-    "Gaussian perturbation": Perturbed(members=MEMBERS, searched=5),
-    "SWAG": Swag(members=MEMBERS),
-    "Deep Ensemble of 3": Deep(runs=3),
-    "TRADI": Tradi(members=MEMBERS, searched=5),
-    "multi-TRADI of 3": Tradi(runs=3, members=MEMBERS, searched=5),
-}
+METHODS = usual_methods(members=MEMBERS, searched=5, deep=3, multi=3)
 ONE_TRAINING = {name: method for name, method in METHODS.items() if method.runs == 1}
 # As many networks in a Deep Ensemble as members in the others.
-PAPER_METHODS: dict[str, Method] = {**ONE_TRAINING, "Deep Ensemble of 10": Deep(runs=MEMBERS)}
+PAPER_METHODS = usual_methods(members=MEMBERS, searched=5, deep=MEMBERS)
 
 
 def tracked(memory: float, length_scale: float) -> Tradi:

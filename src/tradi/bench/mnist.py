@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from tradi.bench.methods import Deep, Dropout, Method, Perturbed, Single, Swag, Tradi
+from tradi.bench.methods import Tradi, usual_methods
 from tradi.bench.problem import Data
 from tradi.bench.recipe import Recipe
 from tradi.bench.spec import Benchmark, Variant
@@ -22,14 +22,7 @@ RECIPES = {
     "adamw": Recipe("adamw", 2e-3, weight_decay=5e-2, epochs=12, decay="cosine"),
 }
 
-METHODS: dict[str, Method] = {
-    "Single network": Single(),
-    "MC Dropout": Dropout(),
-    "Gaussian perturbation": Perturbed(),
-    "SWAG": Swag(),
-    "Deep Ensemble of 5": Deep(),
-    "TRADI": Tradi(),
-    "multi-TRADI of 2": Tradi(runs=2),
+METHODS = usual_methods(multi=2) | {
     "TRADI as in the paper": Tradi.paper(),
     "TRADI as released": Tradi.released(),
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from tradi.bench.methods import Deep, Dropout, Method, Perturbed, Single, Swag, Tradi
+from tradi.bench.methods import Tradi, usual_methods
 from tradi.bench.problem import Data
 from tradi.bench.recipe import Recipe
 from tradi.bench.spec import Benchmark, Variant
@@ -19,15 +19,7 @@ from tradi.models.regression import GaussianHead, TwoStage
 POINTS = 60  # to train on; half as many more to choose scales on
 
 # The network of a regression benchmark has no dropout, so MC Dropout trains one of its own.
-METHODS: dict[str, Method] = {
-    "Single network": Single(),
-    "MC Dropout": Dropout(dropout=0.05),
-    "Gaussian perturbation": Perturbed(),
-    "SWAG": Swag(),
-    "Deep Ensemble of 5": Deep(),
-    "TRADI": Tradi(),
-    "TRADI as in the paper": Tradi.paper(),
-}
+METHODS = usual_methods(dropout=0.05) | {"TRADI as in the paper": Tradi.paper()}
 
 
 def load(root: Path, split: int, seed: int) -> Data:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import nn
 
-from tradi.bench.methods import Dropout
+from tradi.bench.methods import usual_methods
 from tradi.bench.problem import Data
 from tradi.bench.recipe import Recipe
 from tradi.bench.spec import Benchmark, Variant
@@ -78,7 +78,7 @@ def _variant(name: str) -> Variant:
             stages=TwoStage(mse_epochs=setting.epochs, nll_epochs=30, nll_rate=0.3, patience=5),
         ),
         splits=5 if protein else 20,
-        methods=METHODS | {"MC Dropout": Dropout(dropout=None if setting.dropout else OWN_DROPOUT)},
+        methods=METHODS | usual_methods(dropout=None if setting.dropout else OWN_DROPOUT),
     )
 
 
