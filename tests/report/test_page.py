@@ -180,9 +180,9 @@ def test_a_declaration_that_is_missing_or_none_is_named(tmp_path: Path) -> None:
 
 
 def test_figures_have_names_that_a_markdown_link_can_hold() -> None:
-    curves = {"two classes/confidence_histogram": {"edges": [0.0, 0.5, 1.0], "inside": [3, 5], "ood": [5, 3]}}
+    curves = {"two (of 10) classes/confidence_histogram": {"edges": [0.0, 0.5, 1.0], "inside": [3, 5], "ood": [5, 3]}}
     drawn = draw([replace(result("A"), curves=curves)], {"mnist-ood": BENCHMARKS["mnist-ood"].declaration()})
-    assert list(drawn) == ["mnist-ood-adam-two-classes-confidence-histogram"]
+    assert list(drawn) == ["mnist-ood-adam-two-of-10-classes-confidence-histogram"]
 
 
 def test_markup_in_names_is_escaped() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from tradi import metrics
 from tradi.bench import BENCHMARKS
 from tradi.bench.declaration import Declaration, read_declarations
 from tradi.bench.evaluation import Pictures
-from tradi.bench.files import QUICK
+from tradi.bench.files import QUICK, folder_name
 from tradi.bench.results import Result, read_pictures, read_results
 from tradi.bench.segmentation import SegmentationProblem
 from tradi.bench.tables import Overview
@@ -106,8 +105,8 @@ def draw(results: Sequence[Result], declarations: Mapping[str, Declaration]) -> 
         first = min((r.key.seed, r.key.split) for r in own)
         shown = {r.key.method: r.curves for r in own if (r.key.seed, r.key.split) == first}
         for curve in dict.fromkeys(name for curves in shown.values() for name in curves):
-            # Markdown ends a link at a blank.
-            name = re.sub("[_ ]", "-", "-".join([benchmark, variant, *curve.split("/")]))
+            # Markdown ends a link at a blank or a bracket.
+            name = folder_name("-".join([benchmark, variant, *curve.split("/")])).replace("_", "-")
             drawn[name] = _draw(curve.split("/")[-1], {m: c[curve] for m, c in shown.items() if curve in c})
     return drawn
 
