@@ -120,7 +120,7 @@ REGRESSION: tuple[OfNumbers, ...] = (
 
 
 def against_ood(measures: Sequence[OfClasses] = CLASSIFICATION, first: Sequence[Column] = ()) -> ByMethod:
-    """A table for every OOD set, whatever its name. Where it has the joint ECE, that of test data alone is left out.
+    """A table for every OOD set, whatever its name, with the joint ECE in place of that of test data alone.
 
     Args:
         measures: of test data.
