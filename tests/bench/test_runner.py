@@ -285,6 +285,9 @@ def test_methods_of_one_training_are_evaluated_on_the_other_networks_of_a_deep_e
         cases(benchmark, Options(tmp_path, tmp_path, ("Deep Ensemble of 3",), ("sgd-other-runs",)))
     with pytest.raises(ValueError, match=r"names methods that it does not have: \['SWAG'\]"):
         replace(benchmark, variants=(replace(variant, other_runs=("SWAG",)),))
+    alone = replace(variant, methods={"Single network": Single()}, other_runs=("Single network",))
+    with pytest.raises(ValueError, match="other_runs of sgd needs a method of several trainings"):
+        replace(benchmark, variants=(alone,))
     with pytest.raises(ValueError, match="sgd has 2 splits, and other_runs= is for variants with one"):
         replace(variant, splits=2)
 

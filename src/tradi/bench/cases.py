@@ -91,18 +91,19 @@ def cases(benchmark: Benchmark, options: Options) -> list[Case]:
     variants = _chosen(_by_name(benchmark), options.variants or default, "variant")
     found = []
     for name, (variant, numbers) in variants.items():
-        others = name != variant.name
-        methods = benchmark.methods_of(variant)
-        methods = _chosen({n: methods[n] for n in variant.other_runs} if others else methods, options.methods, "method")
+        others, methods = name != variant.name, benchmark.methods_of(variant)
+        if others:
+            methods = {one: methods[one] for one in variant.other_runs}
+        methods = _chosen(methods, options.methods, "method")
         for split in numbers[:1] if options.quick else options.splits or numbers:
             if split not in numbers:
                 raise ValueError(f"{name} has splits {numbers[0]} to {numbers[-1]}, got {split}")
             for seed in benchmark.seeds[:1] if options.quick else options.seeds or benchmark.seeds:
                 if not 0 <= seed < RUN:
                     raise ValueError(f"seeds are 0 to {RUN - 1}, got {seed}")
-                place = (0, split) if others else (split, 0)
-                case = Case(benchmark.name, variant, methods, seed, *place)
-                missing = {n: methods[n] for n in case.missing(options.out)}
+                place = {"split": 0, "network": split} if others else {"split": split}
+                case = Case(benchmark.name, variant, methods, seed, **place)
+                missing = {one: methods[one] for one in case.missing(options.out)}
                 if missing:
                     found.append(replace(case, methods=missing))
     return found

@@ -91,7 +91,7 @@ def run_case(case: Case, options: Options) -> list[Failure]:
             }
             forget_peak_memory()
             found, pictures = _evaluate(method, problem, trained, case.seed)
-            if pictures and case.seed == 0:
+            if pictures and case.seed == case.network == 0:
                 write_pictures(result["key"], options.out, pictures)
             Result(**result, **found).write(options.out)
         except Exception:

@@ -92,6 +92,10 @@ class Benchmark:
             unknown = [name for name in variant.other_runs if name not in self.methods_of(variant)]
             if unknown:
                 raise ValueError(f"other_runs of {variant.name} names methods that it does not have: {unknown}")
+            if variant.other_runs and self.networks(variant) < 2:
+                raise ValueError(
+                    f"other_runs of {variant.name} needs a method of several trainings, such as Deep(runs=3)"
+                )
 
     def methods_of(self, variant: Variant) -> dict[str, Method]:
         """The methods that a variant is solved by."""
