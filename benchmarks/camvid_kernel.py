@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 
 from tradi.bench.camvid import CAMVID_OOD, METHODS, tracked
+from tradi.bench.cases import Case
 from tradi.bench.methods import Tradi
-from tradi.bench.runner import Case
 from tradi.bench.training import train
 
 MEMORIES, LENGTHS = (1 / 10, 1 / 30), (0.3, 1.0, 2.0)

@@ -9,8 +9,8 @@ from torch import nn
 
 from tests.bench.segmentations import scenes
 from tradi import metrics
-from tradi.bench.measure import measure
-from tradi.bench.measured import as_lists
+from tradi.bench.evaluate import evaluate
+from tradi.bench.evaluation import as_lists
 from tradi.bench.pixels import Counts, pooled
 from tradi.ensemble.ensemble import Ensemble
 from tradi.prediction.classes import ClassPrediction
@@ -29,7 +29,7 @@ def test_streamed_numbers_are_those_of_all_pixels_in_memory(
 ) -> None:
     problem, ensemble = replace(scenes(tmp_path), at_once=2), members(count)
     monkeypatch.setattr("tradi.bench.segmentation.POOLED", 5 * 48)  # two chunks
-    measured = measure(ensemble, problem)
+    measured = evaluate(ensemble, problem)
     ((x, (labels, ood)),) = problem.source.testing(9)
     whole = ClassPrediction(ensemble(x))
     inside, known = labels >= 0, (labels >= 0) | ood
@@ -78,7 +78,7 @@ def test_members_are_pooled_batch_by_batch(tmp_path: Path) -> None:
 
 def test_pictures_are_predictions_of_a_few_images_in_bytes(tmp_path: Path) -> None:
     problem, ensemble = replace(scenes(tmp_path), at_once=2), members(2)
-    kept = measure(ensemble, problem).pictures
+    kept = evaluate(ensemble, problem).pictures
     assert kept["index"].tolist() == problem.shown
     held_out = ["car (OOD)", "pedestrian (OOD)", "bicyclist (OOD)"]
     assert kept["names"].tolist() == [*problem.source.names, *held_out]

@@ -16,12 +16,15 @@ from rich.console import Console
 from tests.data.test_bdd import ANOMALIES, write_bdd
 from tests.data.test_streethazards import write_streethazards
 from tradi.bench import BENCHMARKS, results
-from tradi.bench.measure import measure
+from tradi.bench.cases import Case, Options, cases
+from tradi.bench.declaration import read_declaration
+from tradi.bench.evaluate import evaluate
+from tradi.bench.measures import against_ood
 from tradi.bench.methods import Deep, Single, Swag, Tradi
 from tradi.bench.problem import Data, Problem, Shuffled
 from tradi.bench.recipe import Recipe
 from tradi.bench.results import forget_peak_memory, peak_memory_mb, read_results
-from tradi.bench.runner import KILLED, Case, Failure, Options, cases, run, run_case, show
+from tradi.bench.runner import KILLED, Failure, run, run_case, show
 from tradi.bench.spec import Benchmark, Variant
 from tradi.methods import SingleNetwork
 from tradi.models import mlp
@@ -57,6 +60,7 @@ BLOBS = Benchmark(
         ),
     ),
     METHODS,
+    (against_ood(),),
     seeds=(0, 1),
 )
 
@@ -215,7 +219,7 @@ def test_unknown_names_are_errors_that_list_the_known_ones(tmp_path: Path) -> No
         cases(BLOBS, Options(tmp_path, tmp_path, methods=("magic",)))
     with pytest.raises(ValueError, match="unknown variant 'adam'"):
         cases(BLOBS, Options(tmp_path, tmp_path, variants=("adam",)))
-    with pytest.raises(ValueError, match="has splits 0 to 1, got 2"):
+    with pytest.raises(ValueError, match="sgd has splits 0 to 1, got 2"):
         cases(BLOBS, Options(tmp_path, tmp_path, splits=(2,)))
     with pytest.raises(ValueError, match="seeds are 0 to 999, got 1000"):
         cases(BLOBS, Options(tmp_path, tmp_path, seeds=(1000,)))
@@ -242,7 +246,7 @@ def test_every_declared_benchmark_runs_quickly(
     usual = [variant for variant in benchmark.variants if not variant.optional]
     assert len(results) == sum(len(benchmark.methods_of(variant)) for variant in usual)
     assert all(result.settings["quick"] for result in results)
-    optional = tuple(variant.name for variant in benchmark.variants if variant.optional)
+    optional = tuple(set(benchmark.declaration().variants) - {variant.name for variant in usual})
     if optional:  # of which one method is enough: the others were seen above
         _, failures = done(benchmark, Options(root, tmp_path, ("Single network",), optional, quick=True))
         assert failures == []
@@ -258,6 +262,40 @@ def test_optional_variants_run_when_they_are_asked_for_and_with_methods_of_their
     assert [(case.variant.name, case.methods) for case in asked] == [("large", own)] * 4
     with pytest.raises(ValueError, match="unknown method 'TRADI': choose from Deep Ensemble of 9"):
         cases(benchmark, Options(tmp_path, tmp_path, methods=("TRADI",), variants=("large",)))
+
+
+def test_methods_of_one_training_are_evaluated_on_the_other_networks_of_a_deep_ensemble(tmp_path: Path) -> None:
+    own: dict[str, Any] = {"Single network": Single(), "TRADI": Tradi(members=4), "Deep Ensemble of 3": Deep(runs=3)}
+    variant = replace(BLOBS.variants[0], splits=1, heavy=True, methods=own, other_runs=("Single network", "TRADI"))
+    benchmark = replace(BLOBS, variants=(variant,), seeds=(0,))
+    done(benchmark, Options(tmp_path, tmp_path))
+    trained = {path: path.stat().st_mtime_ns for path in (tmp_path / ".runs").rglob("*.pt")}
+    assert len(trained) == 3
+    _, failures = done(benchmark, Options(tmp_path, tmp_path, variants=("sgd-other-runs",)))
+    assert failures == [], "not even a warning that a tracker is missing"
+    assert {path: path.stat().st_mtime_ns for path in trained} == trained, "the networks are those of the ensemble"
+    found = {(r.key.variant, r.key.method, r.key.split): r.metrics["nll"] for r in read_results(tmp_path)}
+    others = {(method, number) for variant, method, number in found if variant == "sgd-other-runs"}
+    assert others == {(method, number) for method in ("Single network", "TRADI") for number in (1, 2)}
+    assert len({nll for (_, method, _), nll in found.items() if method == "Single network"}) == 3
+    assert cases(benchmark, Options(tmp_path, tmp_path, variants=("sgd-other-runs",))) == []
+    with pytest.raises(ValueError, match="sgd-other-runs has splits 1 to 2, got 0"):
+        cases(benchmark, Options(tmp_path, tmp_path, variants=("sgd-other-runs",), splits=(0,)))
+    with pytest.raises(ValueError, match="unknown method 'Deep Ensemble of 3': choose from Single network, TRADI"):
+        cases(benchmark, Options(tmp_path, tmp_path, ("Deep Ensemble of 3",), ("sgd-other-runs",)))
+    with pytest.raises(ValueError, match=r"names methods that it does not have: \['SWAG'\]"):
+        replace(benchmark, variants=(replace(variant, other_runs=("SWAG",)),))
+    alone = replace(variant, methods={"Single network": Single()}, other_runs=("Single network",))
+    with pytest.raises(ValueError, match="other_runs of sgd needs a method of several trainings"):
+        replace(benchmark, variants=(alone,))
+    with pytest.raises(ValueError, match="sgd has 2 splits, and other_runs= is for variants with one"):
+        replace(variant, splits=2)
+
+
+def test_a_benchmark_is_declared_beside_its_results_before_anything_runs(tmp_path: Path) -> None:
+    next(run(BLOBS, Options(tmp_path, tmp_path, methods=("Single network",))))
+    assert read_declaration(tmp_path / "blobs" / "benchmark.json") == BLOBS.declaration()
+    assert not list(tmp_path.rglob("*.partial"))
 
 
 def test_heavy_cases_share_the_cores_and_are_not_trained_again(tmp_path: Path) -> None:
@@ -314,8 +352,8 @@ def test_regression_is_measured_on_validation_data_too() -> None:
     model = GaussianHead(mlp(2, [3]), 3)
     parts = [(torch.randn(9, 2), torch.randn(9, 1)) for _ in range(3)]
     ensemble = SingleNetwork(model).sample(1)
-    numbers = measure(ensemble, Data(parts[0], parts[1], parts[2], unit=(1.0, 2.0))).metrics
-    swapped = measure(ensemble, Data(parts[0], parts[2], parts[1], unit=(1.0, 2.0))).metrics
+    numbers = evaluate(ensemble, Data(parts[0], parts[1], parts[2], unit=(1.0, 2.0))).metrics
+    swapped = evaluate(ensemble, Data(parts[0], parts[2], parts[1], unit=(1.0, 2.0))).metrics
     for name in ("rmse", "nll"):
         assert numbers[f"validation/{name}"] == swapped[name] != numbers[name]
 

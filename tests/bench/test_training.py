@@ -10,14 +10,16 @@ import torch
 from torch import Tensor
 
 from tests.bench.test_runner import load
-from tradi.bench.methods import Method, Swag, Tradi
+from tradi.bench.methods import Following, Swag, Tracked, Tradi
 from tradi.bench.problem import Data, Shuffled
 from tradi.bench.recipe import Recipe
 from tradi.bench.training import Run, train
+from tradi.methods import SWAG
 from tradi.models import mlp
+from tradi.tracking.tracker import Rates
 
 RECIPE = Recipe("adam", 1e-2, epochs=6, batch=32, decay="cosine")
-METHODS: list[Method] = [Tradi(), Swag(share=0.5, collections=4)]
+METHODS: list[Following] = [Tradi(), Swag(share=0.5, collections=4)]
 
 
 class KilledError(Exception):
@@ -53,7 +55,7 @@ class _Mortal:
 def run(
     checkpoint: Path | None,
     recipe: Recipe = RECIPE,
-    methods: list[Method] = METHODS,
+    methods: list[Following] = METHODS,
     problem: Data | None = None,
     seed: int = 3,
 ) -> Run:
@@ -94,7 +96,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_end(
     resumed = run(tmp_path / "runs" / "run.pt", recipe, problem=mortal(RECIPE.epochs - 4))
     assert same(whole, resumed)
     assert resumed.seconds > 0
-    draws = [one.posteriors[repr(METHODS[1])].draw(0, 1) for one in (whole, resumed)]
+    draws = [one.posteriors[METHODS[1].tracker_name].draw(0, 1) for one in (whole, resumed)]
     assert all(torch.equal(value, draws[1][name]) for name, value in draws[0].items())
 
 
@@ -104,7 +106,7 @@ def test_a_finished_run_is_read_and_not_trained(tmp_path: Path) -> None:
     assert same(first, again)
     assert (again.seconds, again.tracking) == (first.seconds, first.tracking)
     fewer = run(tmp_path / "run.pt", methods=METHODS[:1], problem=mortal(0))
-    assert fewer.posteriors.keys() == {METHODS[0].tracker}  # type: ignore[attr-defined]
+    assert fewer.posteriors.keys() == {METHODS[0].tracker_name}
 
 
 def test_a_run_of_other_settings_or_trackers_is_trained_anew(tmp_path: Path) -> None:
@@ -188,3 +190,23 @@ def test_training_batches_are_augmented_and_others_are_not() -> None:
     assert (data.validation_batches[0][0] < 50).all()
     assert (data.first(4).refresh_batches[0] < 50).all()
     assert data.first(4).augment is data.augment
+
+
+NOW = [0.0]
+
+
+class Slow(SWAG):
+    """Takes a second a step, by a clock that moves with it alone."""
+
+    def observe(self, moved: Rates) -> None:
+        NOW[0] += 1
+        super().observe(moved)
+
+
+def test_any_tracker_is_attached_and_each_is_charged_the_time_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.perf_counter", lambda: NOW[0])
+    slow, quick = Tracked(tracker=Slow, options={"every": 5}), Tradi()
+    trained = run(None, methods=[slow, quick])
+    assert trained.tracking == {slow.tracker_name: trained.steps, quick.tracker_name: 0}
+    assert trained.seconds == 0, "of training, trackers apart"
+    assert len(slow.posterior(trained).sample(3)) == 3

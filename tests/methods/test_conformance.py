@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,8 +15,10 @@ from torch import nn
 import tradi
 from tests.training import network, problem, same, snapshot, train
 from tradi.methods import SWAG, TRADI, DeepEnsemble, GaussianPerturbation, MCDropout, SingleNetwork
+from tradi.tracking.tracker import Tracker
 
 X = problem()[0][0]
+Attach = Callable[[nn.Module, torch.optim.Optimizer], Tracker]
 
 
 class Sampled(Protocol):
@@ -28,10 +32,10 @@ def trained(seed: int = 0) -> Any:
     return model
 
 
-def tracked(method: Callable[..., Any], seed: int = 0, **options: Any) -> Any:
+def tracked(attach: Attach, seed: int = 0) -> Any:
     model = network(seed)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    tracker = method(model, optimizer, **options)
+    tracker = attach(model, optimizer)
     train(model, optimizer)
     return model, tracker.posterior()
 
@@ -40,11 +44,16 @@ def load(path: Path) -> tradi.Posterior:
     return tradi.load_posterior(path, network(9))
 
 
+# Methods that follow training: one entry each.
+TRACKERS: dict[str, Attach] = {
+    "TRADI": TRADI,
+    "SWAG": partial(SWAG, every=2, rank=4),
+    "SWAG diagonal": partial(SWAG, every=2, rank=0),
+}
+
 # name -> (the live model and the method on it, how to read a saved one, whether the members differ)
 METHODS: dict[str, tuple[Callable[[], tuple[nn.Module, Sampled]], Callable[[Path], Sampled], bool]] = {
-    "TRADI": (lambda: tracked(TRADI), load, True),
-    "SWAG": (lambda: tracked(SWAG, every=2, rank=4), load, True),
-    "SWAG diagonal": (lambda: tracked(SWAG, every=2, rank=0), load, True),
+    **{name: (partial(tracked, attach), load, True) for name, attach in TRACKERS.items()},
     "GaussianPerturbation": (lambda: (m := trained(), GaussianPerturbation(m, 0.1)), load, True),
     "MCDropout": (lambda: (m := trained(), MCDropout(m)), lambda path: MCDropout.load(path, network(9)), True),
     "SingleNetwork": (lambda: (m := trained(), SingleNetwork(m)), load, False),
@@ -60,6 +69,7 @@ METHODS: dict[str, tuple[Callable[[], tuple[nn.Module, Sampled]], Callable[[Path
     ),
 }
 every_method = pytest.mark.parametrize("name", METHODS)
+every_tracker = pytest.mark.parametrize("attach", TRACKERS.values(), ids=TRACKERS)
 
 
 def made(name: str) -> Sampled:
@@ -140,3 +150,46 @@ def test_members_are_the_same_after_saving_and_loading(name: str, tmp_path: Path
 def test_no_members_is_an_error(name: str) -> None:
     with pytest.raises(ValueError, match="at least 1 member, got 0"):
         made(name).sample(0)
+
+
+@every_tracker
+def test_a_tracker_that_is_resumed_from_a_file_ends_as_if_it_had_never_stopped(attach: Attach) -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    whole = attach(model, optimizer)
+    train(model, optimizer)
+    file = io.BytesIO()
+    torch.save(whole.state_dict(), file)
+    file.seek(0)
+    resumed = attach(model, optimizer)
+    resumed.load_state_dict(torch.load(file, weights_only=True))
+    train(model, optimizer)
+    assert resumed.steps == whole.steps
+    expected, found = whole.posterior(), resumed.posterior()
+    assert same(found.mean, expected.mean)
+    assert same(found.variance, expected.variance)
+    assert same(found.draw(1, seed=3), expected.draw(1, seed=3))
+
+
+@every_tracker
+def test_a_tracker_refuses_what_is_no_state_of_its_own_and_gives_nothing_before_training(attach: Attach) -> None:
+    model = network()
+    tracker = attach(model, torch.optim.SGD(model.parameters(), 0.1))
+    with pytest.raises(ValueError, match="not the state_dict"):
+        tracker.load_state_dict({})
+    with pytest.raises(ValueError, match="the checkpoint was written with"):
+        tracker.load_state_dict(tracker.state_dict() | {"options": {"another": 1}})
+    with pytest.raises(RuntimeError, match="no optimizer step was seen"):
+        tracker.posterior()
+
+
+@every_tracker
+def test_a_posterior_is_a_snapshot_that_further_training_leaves_alone(attach: Attach) -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    tracker = attach(model, optimizer)
+    train(model, optimizer)
+    posterior = tracker.posterior()
+    before = posterior.draw(0)
+    train(model, optimizer)
+    assert same(posterior.draw(0), before)

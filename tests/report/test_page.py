@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 
 from tests.bench.test_runner import BLOBS
+from tradi.bench import BENCHMARKS
+from tradi.bench.cases import Options
+from tradi.bench.declaration import read_declaration
 from tradi.bench.results import Key, Result, read_results
-from tradi.bench.runner import Options, run
+from tradi.bench.runner import run
+from tradi.bench.tables import ByMethod, ByVariant, Column, Overview
 from tradi.bench.toy import TOY
+from tradi.bench.uci import PUBLISHED
 from tradi.cli.main import main
-from tradi.report import paper
-from tradi.report.columns import Column
 from tradi.report.page import draw, write_report
 from tradi.report.tables import by_method, by_variant, overview, tables
 
@@ -23,6 +26,7 @@ def result(method: str, seed: int = 0, variant: str = "adam", benchmark: str = "
     return Result(key, metrics, {}, {"quick": False}, {}, {"training": 2.0 + seed}, 1.0, made_by)
 
 
+COMMITTED = Path(__file__).parents[2] / "results"
 NLL = Column("NLL", "nll", digits=2)
 ACCURACY = Column("accuracy %", "accuracy", 100, 1, higher=True)
 
@@ -67,7 +71,8 @@ def test_the_papers_figures_of_pixels_stand_beside_both_ways_of_averaging(benchm
     scores: dict[str, Any] = {
         f"OOD/{way}confidence/{name}": 0.5 for way in ("", "by image/") for name in ("auroc", "aupr_out", "fpr95")
     }
-    made = tables([result("TRADI", benchmark=benchmark, miou=0.5, **scores)])
+    declared = {benchmark: BENCHMARKS[benchmark].declaration()}
+    made = tables([result("TRADI", benchmark=benchmark, miou=0.5, **scores)], declared)
     beside = [row[1:4] for table in made for row in table.rows if row[0] == "paper: TRADI" and row[3]]
     assert len(beside) == 2
     assert beside[0] == beside[1]
@@ -82,11 +87,13 @@ def test_data_sets_stand_beside_the_papers_figures() -> None:
     results = [
         result(m, variant="yacht", benchmark="uci", rmse=v) for m, v in (("TRADI", 1.0), ("Single network", 2.0))
     ]
-    table = by_variant(results, Column("RMSE", "rmse", digits=2), "rmse")
+    rmse = Column("RMSE", "rmse", digits=2)
+    declared = ByVariant((rmse,), "UCI", "A note.", PUBLISHED)
+    table = by_variant(results, rmse, declared)
+    assert (table.title, table.note) == ("UCI: RMSE", "A note.")
     assert table.rows == [["yacht", "1.00", "2.00", "1.11", "1.58", "1.05"]]
-    assert "behind" not in table.note
     worse = [result("TRADI", variant="yacht", benchmark="uci", rmse=1.06)]
-    assert "behind the paper's TRADI: yacht." in by_variant(worse, Column("RMSE", "rmse", digits=3), "rmse").note
+    assert "behind the paper's TRADI: yacht." in by_variant(worse, replace(rmse, digits=3), declared).note
 
 
 def test_the_ablation_is_one_table_of_all_problems() -> None:
@@ -97,7 +104,8 @@ def test_the_ablation_is_one_table_of_all_problems() -> None:
         result("TRADI", 1, "concrete", "ablation", nll=3.0, rmse=5.0),
         result("TRADI", 2, "concrete", "ablation", nll=4.0, rmse=6.0),
     ]
-    table = overview(results)
+    (declared,) = (table for table in BENCHMARKS["ablation"].tables if isinstance(table, Overview))
+    table = overview(results, declared)
     assert table.header == [
         "",
         "adam: validation NLL",
@@ -115,20 +123,66 @@ def test_the_ablation_is_one_table_of_all_problems() -> None:
 
 
 def test_methods_come_in_the_benchmarks_order() -> None:
-    (table,) = tables([result(name, nll=1.0, accuracy=1.0, ece=0.0) for name in ("TRADI", "other", "Single network")])
+    results = [result(name, benchmark="mnist", nll=1.0, accuracy=1.0) for name in ("TRADI", "other", "Single network")]
+    (table,) = tables(results, {"mnist": BENCHMARKS["mnist"].declaration()})
     assert [row[0] for row in table.rows[:3]] == ["Single network", "TRADI", "other"]
 
 
 def test_the_papers_figures_are_those_of_the_paper() -> None:
-    assert paper.UCI["bostonHousing"]["rmse"]["TRADI"] == 2.84
-    assert paper.UCI["naval-propulsion-plant"]["nll"]["Deep Ensemble"] == -5.63
-    assert paper.MNIST_OOD["TRADI"]["notMNIST/confidence/fpr95"] == pytest.approx(0.11)
-    assert len(paper.UCI) == 9
+    assert PUBLISHED["bostonHousing"]["TRADI"]["rmse"] == 2.84
+    assert PUBLISHED["naval-propulsion-plant"]["Deep Ensemble"]["nll"] == -5.63
+    assert len(PUBLISHED) == 9
+    published = {name: benchmark.published for name, benchmark in BENCHMARKS.items()}
+    assert published["mnist-ood"]["TRADI"]["notMNIST/confidence/fpr95"] == pytest.approx(0.11)
+    assert published["cifar10"]["SWAG"] == {"nll": 0.110, "accuracy": 0.9641}
+    assert published["streethazards"]["TRADI"]["OOD/confidence/fpr95"] == pytest.approx(0.253)
+    assert published["bdd-anomaly"]["Deep Ensemble"]["OOD/confidence/auroc"] == pytest.approx(0.87)
+    assert published["camvid-ood"]["TRADI"]["miou"] == 0.5298
+    assert "miou" not in published["camvid-ood"]["MCP"]
+
+
+def test_a_table_for_every_ood_set_and_none_without_the_metric_of_its_first_column() -> None:
+    table = ByMethod((NLL, Column("AUC", "{}/auroc")), ", against {}", each="{}/joint")
+    made = table.made_for(["nll", "far away/auroc", "far away/joint", "near/auroc", "near/joint", "validation/auroc"])
+    assert [(one.title, one.columns[1].metric) for one in made] == [
+        (", against far away", "far away/auroc"),
+        (", against near", "near/auroc"),
+    ]
+    assert ByMethod((NLL,)).made_for(["accuracy"]) == []
+
+
+def test_results_that_no_table_shows_are_spoken_of() -> None:
+    with pytest.warns(UserWarning, match="no table that is declared shows mnist: adam, whose results have rmse"):
+        assert (
+            tables([result("TRADI", benchmark="mnist", rmse=1.0)], {"mnist": BENCHMARKS["mnist"].declaration()}) == []
+        )
+
+
+def test_where_no_measure_is_better_none_stands_out() -> None:
+    coverage = Column("95% covers %", "coverage95", 100, 1, higher=None)
+    table = by_method("t", [result("A", coverage95=0.95), result("B", coverage95=1.0)], [coverage], {})
+    assert table.best == frozenset()
+
+
+@pytest.mark.parametrize("path", sorted(COMMITTED.glob("*/benchmark.json")), ids=lambda path: path.parent.name)
+def test_the_declarations_beside_the_results_are_those_of_the_code(path: Path) -> None:
+    assert read_declaration(path) == BENCHMARKS[path.parent.name].declaration()
+
+
+def test_a_declaration_that_is_missing_or_none_is_named(tmp_path: Path) -> None:
+    result("TRADI", benchmark="mnist", nll=1.0).write(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"benchmark\.json is missing.*`tradi bench mnist --out .*` writes it"):
+        write_report(tmp_path, tmp_path)
+    for content in ("{}", "[]", "{", '{"tables": [{"kind": "Magic", "columns": []}]}'):
+        (tmp_path / "mnist" / "benchmark.json").write_text(content)
+        with pytest.raises(ValueError, match=r"benchmark\.json does not declare a benchmark"):
+            write_report(tmp_path, tmp_path)
 
 
 def test_figures_have_names_that_a_markdown_link_can_hold() -> None:
-    curves = {"two classes/confidence_histogram": {"edges": [0.0, 0.5, 1.0], "inside": [3, 5], "ood": [5, 3]}}
-    assert list(draw([replace(result("A"), curves=curves)])) == ["mnist-ood-adam-two-classes-confidence-histogram"]
+    curves = {"two (of 10) classes/confidence_histogram": {"edges": [0.0, 0.5, 1.0], "inside": [3, 5], "ood": [5, 3]}}
+    drawn = draw([replace(result("A"), curves=curves)], {"mnist-ood": BENCHMARKS["mnist-ood"].declaration()})
+    assert list(drawn) == ["mnist-ood-adam-two-of-10-classes-confidence-histogram"]
 
 
 def test_markup_in_names_is_escaped() -> None:
@@ -193,10 +247,9 @@ def test_a_failure_is_printed_and_is_the_exit_code(
     monkeypatch.setattr("tradi.bench.BENCHMARKS", {"blobs": broken})
     error = fails(["bench", "blobs", "--quick", "--out", str(tmp_path), "--data", "here"], capsys)
     assert "1 failed, see above" in error
-    assert not list(tmp_path.rglob("*.json"))
+    assert not list(tmp_path.rglob("seed-*.json"))
 
 
 def test_the_tables_in_the_docs_are_those_of_the_result_files(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
-    main(["report", str(root / "results"), "--tables", str(tmp_path / "results.md")])
-    assert (tmp_path / "results.md").read_text() == (root / "docs" / "results.md").read_text()
+    main(["report", str(COMMITTED), "--tables", str(tmp_path / "results.md")])
+    assert (tmp_path / "results.md").read_text() == (COMMITTED.parent / "docs" / "results.md").read_text()

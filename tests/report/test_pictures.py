@@ -12,12 +12,12 @@ from tests.bench.test_pixels import members
 from tests.data.samples import write
 from tests.data.test_camvid import files
 from tradi.bench.camvid import CAMVID_OOD
-from tradi.bench.measure import measure
-from tradi.bench.measured import Pictures
+from tradi.bench.cases import Options
+from tradi.bench.evaluate import evaluate
+from tradi.bench.evaluation import Pictures
 from tradi.bench.results import Key, read_pictures, read_results, write_pictures
-from tradi.bench.runner import Options, run
+from tradi.bench.runner import run
 from tradi.cli.main import main
-from tradi.report import paper
 from tradi.report.page import draw_pictures
 from tradi.report.pictures import ABSENT, panels
 
@@ -25,7 +25,7 @@ from tradi.report.pictures import ABSENT, panels
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pictures, tuple[np.ndarray, np.ndarray]]:
     problem = scenes(tmp_path_factory.mktemp("data"))
-    return measure(members(2), problem).pictures, problem.view(problem.shown[1])
+    return evaluate(members(2), problem).pictures, problem.view(problem.shown[1])
 
 
 def test_panels_are_the_image_its_classes_and_what_each_method_made_of_it(
@@ -94,7 +94,8 @@ def test_a_report_of_segmentation_with_and_without_the_data(tmp_path: Path, caps
     plain, full = tmp_path / "plain", tmp_path / "full"
     main(["report", str(results), "--out", str(plain)])
     main(["report", str(results), "--out", str(full), "--data", str(tmp_path)])
-    elsewhere = draw_pictures(read_results(results), results, tmp_path / "nowhere")
+    declared = {name: CAMVID_OOD.declaration() for name in ("camvid-ood", "former")}
+    elsewhere = draw_pictures(read_results(results), declared, results, tmp_path / "nowhere")
     keys = [replace(result.key, variant="former") for result in read_results(results)]
     keys += [replace(result.key, benchmark="former") for result in read_results(results)]
     older = [replace(result, key=key) for result, key in zip(2 * read_results(results), keys, strict=True)]
@@ -102,20 +103,20 @@ def test_a_report_of_segmentation_with_and_without_the_data(tmp_path: Path, caps
         pictures = read_pictures(replace(result.key, benchmark="camvid-ood", variant="240x180"), results)
         assert pictures is not None
         write_pictures(result.key, results, pictures)
-    drawn = draw_pictures(older, results, tmp_path)
+    drawn = draw_pictures(older, declared, results, tmp_path)
     assert {"camvid-ood-former-image-0", "former-240x180-image-0"} <= drawn.keys()
     assert {figure.get_supxlabel() for figure in drawn.values()} == {ABSENT}
     write(tmp_path / "others", files({"train": 4, "val": 2, "test": 3}))
     with pytest.warns(UserWarning, match="are not those that 240x180 was evaluated on: they are left out"):
-        others = draw_pictures(read_results(results), results, tmp_path / "others")
+        others = draw_pictures(read_results(results), declared, results, tmp_path / "others")
     assert others["camvid-ood-240x180-image-0"].get_supxlabel() == ABSENT
     first, second = read_results(results)
     mixed = [first, replace(second, settings=second.settings | {"data": {}})]
     with pytest.warns(UserWarning, match="are not those that 240x180 was evaluated on"):
-        draw_pictures(mixed, results, tmp_path)
+        draw_pictures(mixed, declared, results, tmp_path)
     (tmp_path / "others/CamVid/valannot/000.png").unlink()
     with pytest.warns(UserWarning, match="are left out: .* has no partner"):
-        draw_pictures([first], results, tmp_path / "others")
+        draw_pictures([first], declared, results, tmp_path / "others")
     capsys.readouterr()
     name = "camvid-ood-240x180-image-0.png"
     assert elsewhere[name.removesuffix(".png")].get_supxlabel() == ABSENT
@@ -127,11 +128,3 @@ def test_a_report_of_segmentation_with_and_without_the_data(tmp_path: Path, caps
     assert "| paper: Deep Ensemble | 57.2 | 88.1 |" in text
     assert "camvid-ood-240x180-OOD-accuracy-confidence.png" in text
     assert len(read_results(results)) == 2
-
-
-def test_the_papers_figures_of_images_are_those_of_the_paper() -> None:
-    assert paper.CIFAR10["SWAG"] == {"nll": 0.110, "accuracy": 0.9641}
-    assert paper.STREETHAZARDS["TRADI"]["OOD/confidence/fpr95"] == pytest.approx(0.253)
-    assert paper.BDD_ANOMALY["Deep Ensemble"]["OOD/confidence/auroc"] == pytest.approx(0.87)
-    assert paper.CAMVID_OOD["TRADI"]["miou"] == 0.5298
-    assert "miou" not in paper.CAMVID_OOD["MCP"]

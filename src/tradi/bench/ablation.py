@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tradi.bench.measures import REGRESSION, against_ood, columns
 from tradi.bench.methods import Method, Single, Tradi, Untracked
 from tradi.bench.mnist import MNIST_OOD
 from tradi.bench.spec import Benchmark
+from tradi.bench.tables import ByMethod, Column, Overview
 from tradi.bench.uci import UCI
 from tradi.filter.gains import FadingMemory
 from tradi.filter.kalman import Kalman
@@ -54,10 +56,29 @@ SETS = [
     if variant.name in ("concrete", "wine-quality-red")
 ]
 
+# Validation data, and probes that are made of it: what settings may be chosen by.
+VALIDATION = Column("validation NLL", "validation/nll", digits=4)
+PROBES = Column("probes: AUC", "validation/confidence/auroc", 100, 1, higher=True)
+PROBES_INFORMATION = Column("probes: AUC, mutual information", "validation/information/auroc", 100, 1, higher=True)
+AUC = Column("AUC", "notMNIST/confidence/auroc", 100, 1, higher=True)
+AUC_INFORMATION = Column("AUC, mutual information", "notMNIST/information/auroc", 100, 1, higher=True)
+RMSE, NLL = columns(REGRESSION)[:2]
+
 ABLATION = Benchmark(
     "ablation",
     "What each ingredient of TRADI brings",
     (*MNIST_OOD.variants, *SETS),
     METHODS,
+    (
+        Overview(
+            (VALIDATION, PROBES, AUC, AUC_INFORMATION, Column("test NLL", "nll", digits=4), RMSE),
+            "What each ingredient of TRADI brings",
+            "(and, of UCI sets, splits). Settings may be chosen by the columns of validation data and of probes, which "
+            "are made of it.",
+            drawn=((AUC, AUC_INFORMATION), (NLL,)),
+        ),
+        against_ood(first=(VALIDATION, PROBES, PROBES_INFORMATION)),
+        ByMethod(columns(REGRESSION)),
+    ),
     seeds=(0, 1, 2),
 )

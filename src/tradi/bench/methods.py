@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import nn
@@ -22,7 +23,9 @@ from tradi.posterior.covariance import Covariance, FourierFeatures
 from tradi.posterior.layers import by_layer
 from tradi.posterior.posterior import Posterior
 from tradi.tracking.selection import Select, except_normalisation
+from tradi.tracking.tracker import Tracker
 
+SampledT = TypeVar("SampledT", bound="Sampled")
 Notes = dict[str, Any]  # what a method has to say of itself, for the result file
 
 
@@ -95,66 +98,123 @@ class Dropout(Single):
         return replace(self, members=2)
 
 
-@dataclass(frozen=True)
-class Perturbed(Single):
-    """Gaussian perturbation, its deviation chosen on validation data as TRADI's, as judged by `searched` members."""
+@dataclass(frozen=True, kw_only=True)
+class Sampled(Single, ABC):
+    """Members drawn from a posterior; with several runs, from the posteriors of all of them in turn.
 
-    tolerance: float = 0.002
+    Args:
+        members: networks.
+        tolerance: of the choice of the scale on validation data; None leaves the scale at 1.
+        searched: networks that a scale is judged by.
+    """
+
     members: int = 20
+    tolerance: float | None = None
     searched: int = 20
 
+    @abstractmethod
+    def posterior(self, run: Run) -> Posterior:
+        """The posterior of one run, before the choice of a scale."""
+
     def ensemble(self, runs: Sequence[Run], data: Problem, seed: int) -> tuple[Ensemble, Notes]:
-        posterior, notes = _scaled(GaussianPerturbation(runs[0].model), data, self.tolerance, self.searched, seed)
-        return posterior.sample(self.members, seed + 1).refresh(data.refresh_batches), notes
+        posteriors = [self.posterior(run) for run in runs[: self.runs]]
+        notes: list[Notes] = []
+        if self.tolerance is not None:
+            scaled = [_scaled(posterior, data, self.tolerance, self.searched, seed) for posterior in posteriors]
+            posteriors, notes = [posterior for posterior, _ in scaled], [note for _, note in scaled]
+        ensemble = (posteriors[0] if self.runs == 1 else DeepEnsemble(posteriors)).sample(self.members, seed + 1)
+        return ensemble.refresh(data.refresh_batches), {"searches": notes}
 
-    def quick(self) -> Perturbed:
-        return replace(self, members=2, searched=1)
+    def quick(self: SampledT) -> SampledT:
+        return replace(self, runs=min(self.runs, 2), members=2, searched=1)
 
 
-@dataclass(frozen=True)
-class Swag(Single):
+@dataclass(frozen=True, kw_only=True)
+class Perturbed(Sampled):
+    """Gaussian perturbation, its deviation chosen on validation data as TRADI's."""
+
+    tolerance: float | None = 0.002
+
+    def posterior(self, run: Run) -> Posterior:
+        return GaussianPerturbation(run.model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Following(Sampled):
+    """A method whose tracker follows training. `Tracked` is such a row for any tracker with fixed options."""
+
+    @property
+    @abstractmethod
+    def tracker_name(self) -> str:
+        """What is tracked, whatever is made of it: methods that share the name share the tracker."""
+
+    @abstractmethod
+    def build(self, model: nn.Module, optimizer: Optimizer, steps: int, recipe: Recipe) -> Tracker:
+        """Attach the tracker, given how many steps an epoch has and the recipe."""
+
+    def attach(self) -> dict[str, Attach]:
+        return {self.tracker_name: self.build}
+
+    def posterior(self, run: Run) -> Posterior:
+        return run.posteriors[self.tracker_name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tracked(Following):
+    """Any tracker.
+
+    Args:
+        tracker: its class.
+        options: keyword arguments for it, besides the model and the optimizer.
+    """
+
+    tracker: type[Tracker]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def tracker_name(self) -> str:
+        return f"{self.tracker.__name__}, {self.options}"
+
+    def build(self, model: nn.Module, optimizer: Optimizer, steps: int, recipe: Recipe) -> Tracker:
+        del steps, recipe
+        return self.tracker(model, optimizer, **self.options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swag(Following):
     """SWAG over the last `share` of a run (`Recipe.late`): once an epoch or `collections` times, whichever is more."""
 
-    members: int = 20
     share: float = 0.25
     rank: int = 20
     collections: int = 40
 
-    def attach(self) -> dict[str, Attach]:
-        def build(model: nn.Module, optimizer: Optimizer, steps: int, recipe: Recipe) -> SWAG:
-            start, late = recipe.late(steps, self.share)
-            every = max(1, min(steps, late // self.collections))
-            return SWAG(model, optimizer, every=every, start=start, rank=self.rank)
+    @property
+    def tracker_name(self) -> str:
+        return f"SWAG, share={self.share:g}, rank={self.rank}, collections={self.collections}"
 
-        return {repr(self): build}
-
-    def ensemble(self, runs: Sequence[Run], data: Problem, seed: int) -> tuple[Ensemble, Notes]:
-        posterior = runs[0].posteriors[repr(self)]
-        return posterior.sample(self.members, seed + 1).refresh(data.refresh_batches), {}
+    def build(self, model: nn.Module, optimizer: Optimizer, steps: int, recipe: Recipe) -> SWAG:
+        start, late = recipe.late(steps, self.share)
+        every = max(1, min(steps, late // self.collections))
+        return SWAG(model, optimizer, every=every, start=start, rank=self.rank)
 
     def quick(self) -> Swag:
-        return replace(self, members=2, share=1.0)
+        return replace(super().quick(), share=1.0)
 
 
-@dataclass(frozen=True)
-class Tradi(Single):
-    """TRADI; with several runs, members are drawn from all of them.
+@dataclass(frozen=True, kw_only=True)
+class Tradi(Following):
+    """TRADI.
 
     Args:
         kalman: the filter.
         covariance: of the noise.
         select: which weights are tracked.
-        tolerance: of the choice of the scale on validation data; None leaves the scale at 1.
-        members: networks.
-        searched: networks that a scale is judged by.
     """
 
     kalman: Kalman = field(default_factory=Kalman)
     covariance: Covariance = field(default_factory=FourierFeatures)
     select: Select = except_normalisation
     tolerance: float | None = 0.002
-    members: int = 20
-    searched: int = 20
 
     @classmethod
     def paper(cls) -> Tradi:
@@ -167,35 +227,19 @@ class Tradi(Single):
         return cls(kalman=Kalman.released(), covariance=FourierFeatures.released(), tolerance=None)
 
     @property
-    def tracker(self) -> str:
-        """What was tracked, whatever is made of it: methods that share it share the tracker."""
+    def tracker_name(self) -> str:
         selected = self.select if isinstance(self.select, str) else "all but normalisation"
         return f"{self.kalman!r}, joint={self.covariance.joint}, select={selected}"
 
-    def attach(self) -> dict[str, Attach]:
-        def build(model: nn.Module, optimizer: Optimizer, steps: int, recipe: Recipe) -> TRADI:
-            del steps, recipe
-            return TRADI(model, optimizer, kalman=self.kalman, covariance=self.covariance, select=self.select)
-
-        return {self.tracker: build}
+    def build(self, model: nn.Module, optimizer: Optimizer, steps: int, recipe: Recipe) -> TRADI:
+        del steps, recipe
+        return TRADI(model, optimizer, kalman=self.kalman, covariance=self.covariance, select=self.select)
 
     def posterior(self, run: Run) -> Posterior:
-        return run.posteriors[self.tracker].with_covariance(self.covariance)
-
-    def ensemble(self, runs: Sequence[Run], data: Problem, seed: int) -> tuple[Ensemble, Notes]:
-        posteriors = [self.posterior(run) for run in runs[: self.runs]]
-        notes: list[Notes] = []
-        if self.tolerance is not None:
-            scaled = [_scaled(posterior, data, self.tolerance, self.searched, seed) for posterior in posteriors]
-            posteriors, notes = [posterior for posterior, _ in scaled], [note for _, note in scaled]
-        ensemble = (posteriors[0] if self.runs == 1 else DeepEnsemble(posteriors)).sample(self.members, seed + 1)
-        return ensemble.refresh(data.refresh_batches), {"searches": notes}
-
-    def quick(self) -> Tradi:
-        return replace(self, runs=min(self.runs, 2), members=2, searched=1)
+        return super().posterior(run).with_covariance(self.covariance)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Untracked(Tradi):
     """The control: the same kernel around the trained weights, every deviation its layer's spread, nothing tracked."""
 
@@ -211,6 +255,30 @@ class Untracked(Tradi):
         for layer in layers:
             layer.variance = {name: torch.full_like(w, layer.spread**2) for name, w in layer.weights.items()}
         return Posterior(model, layers, self.covariance)
+
+
+def usual_methods(
+    *, members: int = 20, searched: int = 20, deep: int = 5, multi: int = 0, dropout: float | None = None
+) -> dict[str, Method]:
+    """The rows of a benchmark's tables, in their order.
+
+    Args:
+        members: networks of every method but the Deep Ensemble.
+        searched: networks that a scale is judged by.
+        deep: trainings of the Deep Ensemble.
+        multi: trainings of multi-TRADI; 0 leaves it out.
+        dropout: of the network that MC Dropout trains for itself; None where the benchmark's own has dropout.
+    """
+    tradi = Tradi(members=members, searched=searched)
+    methods: dict[str, Method] = {
+        "Single network": Single(),
+        "MC Dropout": Dropout(members=members, dropout=dropout),
+        "Gaussian perturbation": Perturbed(members=members, searched=searched),
+        "SWAG": Swag(members=members),
+        f"Deep Ensemble of {deep}": Deep(runs=deep),
+        "TRADI": tradi,
+    }
+    return methods | ({f"multi-TRADI of {multi}": replace(tradi, runs=multi)} if multi else {})
 
 
 def _scaled(posterior: Posterior, data: Problem, tolerance: float, members: int, seed: int) -> tuple[Posterior, Notes]:

@@ -18,19 +18,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tradi import metrics
-from tradi.bench.measured import Curves, Measured, Numbers, Pictures, as_lists
+from tradi.bench.evaluation import Curves, Evaluation, Numbers, Pictures, as_lists
+from tradi.bench.measures import Measure, columns, compute
 from tradi.bench.segmentation import SegmentationProblem
+from tradi.bench.tables import ByMethod
 from tradi.ensemble.ensemble import Ensemble
-from tradi.metrics.ood import OODMetrics
 from tradi.prediction.classes import ClassPrediction
 from tradi.progress import track
 
-FOUND = ("auroc", "aupr_out", "fpr95")
 THRESHOLDS = 100  # of the curve of accuracy against confidence
 
 
-def measure_segmentation(ensemble: Ensemble, scenes: SegmentationProblem) -> Measured:
-    """All metrics of segmentation, on test images alone, and pictures of a few of them."""
+def evaluate_segmentation(ensemble: Ensemble, scenes: SegmentationProblem) -> Evaluation:
+    """All measures of segmentation, on test images alone, and pictures of a few of them."""
     counts = Counts(scenes.source.names, several=len(ensemble) > 1)
     pictures: dict[str, list[Any]] = {"labels": [], "confidence": []}
     image, seconds = 0, 0.0
@@ -53,7 +53,7 @@ def measure_segmentation(ensemble: Ensemble, scenes: SegmentationProblem) -> Mea
         "names": np.array(list(scenes.colours)),
         "colours": np.array(list(scenes.colours.values()), np.uint8),
     }
-    return Measured(*counts.compute(), seconds, arrays | {name: np.stack(views) for name, views in pictures.items()})
+    return Evaluation(*counts.compute(), seconds, arrays | {name: np.stack(views) for name, views in pictures.items()})
 
 
 @torch.no_grad()
@@ -135,37 +135,80 @@ class Counts:
         self.inside.update(prediction.confidence[inside], predicted == labels)
         self.log_loss.update(-prediction.log_probs.movedim(1, -1)[inside].gather(1, labels[:, None]))
 
+    def found(self, score: str, metric: str, by_image: bool) -> float | None:
+        """How well a score tells OOD pixels from others; None where there is no such score."""
+        if score not in self.scores:
+            return None
+        totals = self.by_image[score].compute() if by_image else self.pooled[score].compute()
+        return float(getattr(totals.metrics, metric))
+
+    @property
+    def nll(self) -> float:
+        """Mean over all pixels of a class."""
+        total, count = self.log_loss.compute().tolist()
+        return float(total / count)
+
     def compute(self) -> tuple[Numbers, Curves]:
         """Numbers and curves of all batches so far."""
-        confusion, calibration, joint = self.confusion.compute(), self.inside.compute(), self.joint.compute()
-        total, count = self.log_loss.compute().tolist()
-        numbers = {
-            "miou": confusion.mean_iou,
-            "accuracy": confusion.pixel_accuracy,
-            "nll": total / count,
-            "ece": calibration.ece,
-            "OOD/joint_ece": joint.ece,
-        }
+        numbers = compute([*CLASSES, *OOD, *OOD_BY_IMAGE], self)
         numbers |= {
             f"iou/{name}": iou
-            for name, iou in zip(self.names, confusion.iou.tolist(), strict=True)
+            for name, iou in zip(self.names, self.confusion.compute().iou.tolist(), strict=True)
             if not math.isnan(iou)  # of a class that never occurs
         }
-        for score in self.scores:
-            numbers |= _found(f"OOD/{score}", self.pooled[score].compute().metrics)
-            numbers |= _found(f"OOD/by image/{score}", self.by_image[score].compute().metrics)
         curves = {
-            "calibration": calibration,
+            "calibration": self.inside.compute(),
             "OOD/accuracy_confidence": self.thresholds.compute().accuracy_confidence(),
-            "OOD/calibration": joint,
+            "OOD/calibration": self.joint.compute(),
             "OOD/ap_calibration": self.precision.compute(),
             "OOD/confidence_histogram": self.histogram.compute(),
         }
         return numbers, {name: as_lists(curve) for name, curve in curves.items()}
 
 
-def _found(prefix: str, found: OODMetrics) -> Numbers:
-    return {f"{prefix}/{name}": getattr(found, name) for name in FOUND}
+# Of what was counted of all pixels.
+OfPixels = Measure[[Counts]]
+CLASSES: tuple[OfPixels, ...] = (
+    Measure("miou", lambda c: c.confusion.compute().mean_iou, "mIoU %", 100, 1, higher=True),
+    Measure("accuracy", lambda c: c.confusion.compute().pixel_accuracy, "accuracy %", 100, 1, higher=True),
+    Measure("nll", lambda c: c.nll, "NLL", digits=3),
+    Measure("ece", lambda c: c.inside.compute().ece, "ECE", digits=3),
+)
+
+
+def _detection(score: str, title: str, *, by_image: bool = False, shown: int = 3) -> tuple[OfPixels, ...]:
+    """AUC, AUPR and FPR95 by one score, of which tables show the first so many."""
+
+    def measure(metric: str, name: str, place: int) -> OfPixels:
+        return Measure(
+            f"OOD/{'by image/' if by_image else ''}{score}/{metric}",
+            lambda counts: counts.found(score, metric, by_image),
+            f"{name}{title}",
+            100,
+            1,
+            higher=metric != "fpr95",
+            shown=place < shown,
+        )
+
+    return measure("auroc", "AUC", 0), measure("aupr_out", "AUPR", 1), measure("fpr95", "FPR95", 2)
+
+
+OOD: tuple[OfPixels, ...] = (
+    *_detection("confidence", ""),
+    Measure("OOD/joint_ece", lambda c: c.joint.compute().ece, "joint ECE", digits=3),
+    *_detection("information", ", mutual information"),
+    *_detection("entropy", ", entropy", shown=1),
+)
+OOD_BY_IMAGE: tuple[OfPixels, ...] = (
+    *_detection("confidence", "", by_image=True),
+    *_detection("information", ", mutual information", by_image=True),
+    *_detection("entropy", ", entropy", by_image=True, shown=0),
+)
+TABLES = (
+    ByMethod(columns(CLASSES), ", classes of pixels"),
+    ByMethod(columns(OOD), ", OOD pixels"),
+    ByMethod(columns(OOD_BY_IMAGE), ", OOD pixels, mean over images"),
+)
 
 
 def _sum_and_count(losses: Tensor) -> Tensor:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from tradi.bench.identity import fingerprint, some
+from tradi.bench.measures import Measure
 from tradi.bench.segmentation import SegmentationProblem
 
 Pair = tuple[Tensor, Tensor]
@@ -28,6 +30,7 @@ class Data:
         augment: what is done to the inputs of every training batch.
         at_once: samples that pass through a network together.
         refreshed: training samples that BatchNorm statistics are recomputed on.
+        measures: of predictions for test data; by default `measures.CLASSIFICATION` or `measures.REGRESSION`.
     """
 
     train: Pair
@@ -40,6 +43,7 @@ class Data:
     augment: Callable[[Tensor], Tensor] | None = None
     at_once: int = 1000
     refreshed: int = 5120
+    measures: tuple[Measure[[Any, Tensor]], ...] | None = None
 
     @property
     def is_regression(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import platform
 import re
@@ -17,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from tradi import __version__
-from tradi.bench.measured import Pictures
+from tradi.bench.evaluation import Pictures
+from tradi.bench.files import folder_name, is_of_a_quick_run, write_whole
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Key:
 
     def path(self, out: Path) -> Path:
         """Where it is kept."""
-        place = (re.sub(r"[^\w.+=-]+", "-", part) for part in (self.benchmark, self.variant, self.method))
+        place = map(folder_name, (self.benchmark, self.variant, self.method))
         return out.joinpath(*place) / f"seed-{self.seed}-split-{self.split}.json"
 
     def is_done(self, out: Path) -> bool:
@@ -69,13 +71,8 @@ class Result:
     made_by: dict[str, Any]
 
     def write(self, out: Path) -> Path:
-        """Write the file in one go: a killed process leaves no half of one."""
-        path = self.key.path(out)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(asdict(self), separators=(",", ":")) + "\n")
-        partial.replace(path)
-        return path
+        """Put the file in its place."""
+        return write_whole(self.key.path(out), json.dumps(asdict(self), separators=(",", ":")) + "\n")
 
 
 def read_result(path: Path) -> Result:
@@ -94,19 +91,15 @@ def read_results(out: Path) -> list[Result]:
     """All results in a folder, in the order of their paths; those of quick runs lie in a folder of their own."""
     if not out.is_dir():
         raise FileNotFoundError(f"{out} is not a folder of results: run `tradi bench NAME --out {out}` first")
-    paths = sorted(path for path in out.rglob("seed-*.json") if "quick" not in path.relative_to(out).parts)
+    paths = sorted(path for path in out.rglob("seed-*.json") if not is_of_a_quick_run(path, out))
     return [read_result(path) for path in paths]
 
 
 def write_pictures(key: Key, out: Path, pictures: Pictures) -> Path:
     """Keep what pictures are drawn from beside the result: predictions only, never images of the data set."""
-    path = key.path(out).with_suffix(".npz")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:
-        np.savez_compressed(file, **pictures)  # type: ignore[arg-type]
-    partial.replace(path)
-    return path
+    content = io.BytesIO()
+    np.savez_compressed(content, **pictures)  # type: ignore[arg-type]
+    return write_whole(key.path(out).with_suffix(".npz"), content.getvalue())
 
 
 def read_pictures(key: Key, out: Path) -> Pictures | None:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tradi.bench.measure import measure
-from tradi.bench.measured import Pictures
+from tradi.bench.cases import RUN, Case, Options, cases
+from tradi.bench.evaluate import evaluate
+from tradi.bench.evaluation import Pictures
 from tradi.bench.methods import Method
 from tradi.bench.problem import Problem
-from tradi.bench.results import Key, Result, forget_peak_memory, made_by, peak_memory_mb, write_pictures
+from tradi.bench.results import Result, forget_peak_memory, made_by, peak_memory_mb, write_pictures
 from tradi.bench.spec import Benchmark, Variant
 from tradi.bench.training import Run, train
 from tradi.extras import require
@@ -26,67 +26,7 @@ from tradi.progress import hosted_by, time_left
 if TYPE_CHECKING:
     from rich.console import Console
 
-RUN = 1000  # what seeds of one method's runs differ by
 KILLED = "a process was killed that this or another case ran in, perhaps for want of memory: run again to go on"
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a user asks for.
-
-    Args:
-        data: root of the data.
-        out: folder of the results.
-        methods: names of methods; None for all.
-        variants: names of variants; None for all that are not optional.
-        seeds, splits: numbers; None for all.
-        quick: the smallest run that goes through everything; its results say nothing.
-        jobs: processes.
-        command: how this was called, for the record.
-    """
-
-    data: Path
-    out: Path
-    methods: tuple[str, ...] | None = None
-    variants: tuple[str, ...] | None = None
-    seeds: tuple[int, ...] | None = None
-    splits: tuple[int, ...] | None = None
-    quick: bool = False
-    jobs: int = 1
-    command: str = ""
-
-
-@dataclass(frozen=True)
-class Case:
-    """One problem, split and seed, and the methods that are still missing: they share the training runs."""
-
-    benchmark: str
-    variant: Variant
-    methods: dict[str, Method]
-    seed: int
-    split: int
-
-    def __str__(self) -> str:
-        return f"{self.benchmark}/{self.variant.name} split {self.split} seed {self.seed}"
-
-    def missing(self, out: Path) -> list[str]:
-        """The methods that have no result yet."""
-        return [name for name in self.methods if not self.key(name).is_done(out)]
-
-    def key(self, method: str) -> Key:
-        return Key(self.benchmark, self.variant.name, method, self.seed, self.split)
-
-    def threads(self, options: Options) -> int:
-        """Threads of torch: one, for small networks gain nothing from more, but heavy cases share all cores."""
-        heavy = self.variant.heavy and not options.quick
-        return max(1, (os.cpu_count() or 1) // options.jobs) if heavy else 1
-
-    def checkpoint(self, out: Path, dropout: float | None, number: int) -> Path | None:
-        """Where a heavy training run is kept, beside the results: it may be deleted once they are there."""
-        own = "" if dropout is None else f"-dropout-{dropout:g}"
-        name = f"seed-{self.seed}-split-{self.split}{own}-run-{number}.pt"
-        return out / ".runs" / self.benchmark / self.variant.name / name if self.variant.heavy else None
 
 
 @dataclass(frozen=True)
@@ -98,29 +38,13 @@ class Failure:
     error: str
 
 
-def cases(benchmark: Benchmark, options: Options) -> list[Case]:
-    """What is left to do: everything asked for, less what is in the folder already."""
-    default = tuple(variant.name for variant in benchmark.variants if not variant.optional)
-    variants = _chosen({v.name: v for v in benchmark.variants}, options.variants or default, "variant")
-    found = []
-    for variant in variants.values():
-        methods = _chosen(benchmark.methods_of(variant), options.methods, "method")
-        for split in (0,) if options.quick else options.splits or range(variant.splits):
-            if not 0 <= split < variant.splits:
-                raise ValueError(f"{variant.name} has splits 0 to {variant.splits - 1}, got {split}")
-            for seed in benchmark.seeds[:1] if options.quick else options.seeds or benchmark.seeds:
-                if not 0 <= seed < RUN:
-                    raise ValueError(f"seeds are 0 to {RUN - 1}, got {seed}")
-                case = Case(benchmark.name, variant, methods, seed, split)
-                missing = {name: methods[name] for name in case.missing(options.out)}
-                if missing:
-                    found.append(replace(case, methods=missing))
-    return found
-
-
 def run(benchmark: Benchmark, options: Options) -> Iterator[tuple[Case, list[Failure]]]:
-    """Work through the cases, handing over each as it ends; results are written on the way."""
+    """Work through the cases, handing over each as it ends; results are written on the way.
+
+    What a report must know of the benchmark is written beside them, before anything runs.
+    """
     todo = cases(benchmark, options)
+    benchmark.declaration().write(options.out)
     if options.jobs == 1:
         yield from ((case, run_case(case, options)) for case in todo)
         return
@@ -148,10 +72,10 @@ def run_case(case: Case, options: Options) -> list[Failure]:
     if options.quick:
         variant, methods = variant.quick(), {name: method.quick() for name, method in methods.items()}
     try:
-        problem = case.variant.problem(options.data, case.split, case.seed, options.quick)
+        problem = case.problem(options)
     except Exception as error:
         return [Failure(str(case), "all methods", f"{type(error).__name__}: {error}")]
-    trained = _Trainings(case, variant, problem, options.out, list(methods.values()))
+    trained = _Trainings(case, variant, problem, options.out, methods)
     failures = []
     for name, method in methods.items():
         try:
@@ -167,7 +91,7 @@ def run_case(case: Case, options: Options) -> list[Failure]:
             }
             forget_peak_memory()
             found, pictures = _evaluate(method, problem, trained, case.seed)
-            if pictures and case.seed == 0:
+            if pictures and case.seed == case.network == 0:
                 write_pictures(result["key"], options.out, pictures)
             Result(**result, **found).write(options.out)
         except Exception:
@@ -183,20 +107,29 @@ class _Trainings:
     variant: Variant
     problem: Problem
     out: Path
-    methods: list[Method]
+    methods: dict[str, Method]
 
     def __post_init__(self) -> None:
         self._runs: dict[tuple[float | None, int], Run] = {}
 
     def get(self, method: Method) -> list[Run]:
-        return [self._run(method.dropout, number) for number in range(method.runs)]
+        first = self.case.network
+        return [self._run(method.dropout, number) for number in range(first, first + method.runs)]
+
+    def _on(self, number: int) -> list[Method]:
+        """The methods that are given this run, now or when other runs are evaluated: it is trained once for both."""
+        return [
+            method
+            for name, method in self.methods.items()
+            if self.case.network <= number < self.case.network + method.runs or name in self.variant.other_runs
+        ]
 
     def _run(self, dropout: float | None, number: int) -> Run:
         if (dropout, number) not in self._runs:
             attach = {
                 name: one
-                for method in self.methods
-                if method.dropout == dropout and number < method.runs
+                for method in self._on(number)
+                if method.dropout == dropout
                 for name, one in method.attach().items()
             }
             # Runs of one seed are as different as those of two: the number counts in steps that seeds do not reach.
@@ -213,7 +146,7 @@ def _evaluate(method: Method, problem: Problem, trained: _Trainings, seed: int) 
     started = time.perf_counter()
     ensemble, notes = method.ensemble(runs, problem, seed)
     prepared = time.perf_counter()
-    measured = measure(ensemble, problem)
+    measured = evaluate(ensemble, problem)
     seconds = {
         "training": sum(run.seconds for run in runs) + tracking,
         "tracking": tracking,
@@ -233,13 +166,6 @@ def _evaluate(method: Method, problem: Problem, trained: _Trainings, seed: int) 
 
 def _numbered(number: int, case: Case, options: Options) -> tuple[int, list[Failure]]:
     return number, run_case(case, options)
-
-
-def _chosen(everything: dict[str, T], names: Sequence[str] | None, kind: str) -> dict[str, T]:
-    for name in names or ():
-        if name not in everything:
-            raise ValueError(f"unknown {kind} {name!r}: choose from {', '.join(everything)}")
-    return {name: value for name, value in everything.items() if names is None or name in names}
 
 
 def show(benchmark: Benchmark, options: Options, console: Console) -> list[Failure]:

@@ -1,18 +1,21 @@
-"""A benchmark is data: what to load, what to train, and which methods to compare."""
+"""A benchmark is data: what to load, what to train, which methods to compare, and what its tables show."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from tradi.bench.declaration import Declaration
 from tradi.bench.methods import Method
 from tradi.bench.problem import Problem
 from tradi.bench.recipe import Recipe
+from tradi.bench.tables import Published, Table
 
+OTHER_RUNS = "-other-runs"  # what the name of a variant is followed by where its further networks are evaluated
 QUICK_SAMPLES, QUICK_IMAGES = 48, 16  # of a quick run; the latter where variants are heavy
 
 
@@ -30,6 +33,9 @@ class Variant:
         heavy: a training takes many minutes: all cores work on it, and what is trained is kept (see `training`).
         methods: in place of the benchmark's.
         miniature: what a quick run takes in its place, where data or network are too large for one.
+        other_runs: names of methods of one training that can be evaluated on the other networks of the Deep Ensemble
+            too. Their results are those of a variant `<name>-other-runs`, which runs only when it is asked for by name
+            and whose split is the number of the network.
     """
 
     name: str
@@ -41,6 +47,11 @@ class Variant:
     heavy: bool = False
     methods: dict[str, Method] | None = None
     miniature: Variant | None = None
+    other_runs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.other_runs and self.splits > 1:
+            raise ValueError(f"{self.name} has {self.splits} splits, and other_runs= is for variants with one")
 
     def problem(self, data: Path, split: int, seed: int, quick: bool) -> Problem:
         """What is to be solved; in a quick run a small part of it."""
@@ -51,7 +62,7 @@ class Variant:
     def quick(self) -> Variant:
         """The same, as small as can be."""
         small = self.miniature or self
-        return replace(small, recipe=small.recipe.quick())
+        return replace(small, recipe=small.recipe.quick(), other_runs=self.other_runs)
 
 
 @dataclass(frozen=True)
@@ -63,15 +74,40 @@ class Benchmark:
         title: in the report.
         variants: the problems.
         methods: by name, in the order of the tables.
+        tables: what they show.
         seeds: independent repetitions of everything random.
+        published: figures to stand beside ours in tables by method.
     """
 
     name: str
     title: str
     variants: tuple[Variant, ...]
     methods: dict[str, Method]
+    tables: tuple[Table, ...]
     seeds: tuple[int, ...] = (0,)
+    published: Published = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for variant in self.variants:
+            unknown = [name for name in variant.other_runs if name not in self.methods_of(variant)]
+            if unknown:
+                raise ValueError(f"other_runs of {variant.name} names methods that it does not have: {unknown}")
+            if variant.other_runs and self.networks(variant) < 2:
+                raise ValueError(
+                    f"other_runs of {variant.name} needs a method of several trainings, such as Deep(runs=3)"
+                )
 
     def methods_of(self, variant: Variant) -> dict[str, Method]:
         """The methods that a variant is solved by."""
         return self.methods if variant.methods is None else variant.methods
+
+    def networks(self, variant: Variant) -> int:
+        """Trainings of one case of a variant: as many as the method with the most runs needs."""
+        return max(method.runs for method in self.methods_of(variant).values())
+
+    def declaration(self) -> Declaration:
+        """What a report must know of it."""
+        variants = [variant.name for variant in self.variants]
+        variants += [variant.name + OTHER_RUNS for variant in self.variants if variant.other_runs]
+        methods = dict.fromkeys(name for variant in self.variants for name in self.methods_of(variant))
+        return Declaration(self.name, self.title, tuple(variants), tuple(methods), self.tables, self.published)

@@ -8,10 +8,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from tradi.bench.methods import Deep, Dropout, Method, Perturbed, Single, Swag, Tradi
+from tradi.bench.methods import Tradi, usual_methods
 from tradi.bench.problem import Data
 from tradi.bench.recipe import Recipe
 from tradi.bench.spec import Benchmark, Variant
+from tradi.bench.tables import ByMethod, Column
 from tradi.data import toy
 from tradi.models import mlp
 from tradi.models.regression import GaussianHead, TwoStage
@@ -19,15 +20,18 @@ from tradi.models.regression import GaussianHead, TwoStage
 POINTS = 60  # to train on; half as many more to choose scales on
 
 # The network of a regression benchmark has no dropout, so MC Dropout trains one of its own.
-METHODS: dict[str, Method] = {
-    "Single network": Single(),
-    "MC Dropout": Dropout(dropout=0.05),
-    "Gaussian perturbation": Perturbed(),
-    "SWAG": Swag(),
-    "Deep Ensemble of 5": Deep(),
-    "TRADI": Tradi(),
-    "TRADI as in the paper": Tradi.paper(),
-}
+METHODS = usual_methods(dropout=0.05) | {"TRADI as in the paper": Tradi.paper()}
+
+TABLE = ByMethod(
+    (
+        Column("NLL among the points", "inside/nll_mixture", digits=3),
+        Column("95% covers %, among", "inside/coverage95", 100, 1, higher=None),
+        Column("sd over exact GP's, among", "inside/sd_over_ideal", higher=None),
+        Column("NLL beyond", "outside/nll_mixture", digits=3),
+        Column("95% covers %, beyond", "outside/coverage95", 100, 1, higher=None),
+        Column("sd over exact GP's, beyond", "outside/sd_over_ideal", higher=None),
+    )
+)
 
 
 def load(root: Path, split: int, seed: int) -> Data:
@@ -60,5 +64,6 @@ TOY = Benchmark(
         ),
     ),
     METHODS,
+    (TABLE,),
     seeds=tuple(range(10)),
 )

@@ -18,14 +18,13 @@ from tradi._torch import compiled_or_plain
 from tradi.bench.identity import fingerprint
 from tradi.bench.problem import Problem
 from tradi.bench.recipe import Recipe
-from tradi.methods import SWAG, TRADI
 from tradi.models.regression import GaussianHead
 from tradi.posterior.posterior import Posterior
 from tradi.progress import track
-from tradi.tracking.tracker import Rates
+from tradi.tracking.tracker import Tracker
 
 # Attaches a tracker, given how many steps an epoch has and the recipe.
-Attach = Callable[[nn.Module, Optimizer, int, Recipe], TRADI | SWAG]
+Attach = Callable[[nn.Module, Optimizer, int, Recipe], Tracker]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +61,11 @@ def train(
     start = fingerprint(model.state_dict().values())  # which depends on a seed or a file of weights
     optimizer = recipe.build(model)
     loader = problem.training(recipe.batch)
-    trackers = {name: one(model, optimizer, len(loader), recipe) for name, one in attach.items()}
-    clocks = {name: _clocked(tracker) for name, tracker in trackers.items()}
+    trackers, clocks = {}, {name: Clock() for name in attach}
+    for name, build in attach.items():  # hooks run in the order of their registration
+        optimizer.register_step_post_hook(clocks[name].start)
+        trackers[name] = build(model, optimizer, len(loader), recipe)
+        optimizer.register_step_post_hook(clocks[name].stop)
     forward = compiled_or_plain(model) if recipe.compiled else model
     run = _Training(model, forward, optimizer, trackers, clocks)
     optimizer.register_step_post_hook(run.count)
@@ -78,9 +80,23 @@ def train(
         for epoch in track(range(done, recipe.epochs), "training, epochs", recipe.epochs - done):
             run.epoch(loader, problem.loss, schedule)
             kept.write(epoch + 1)
-    tracking = {name: clock[0] for name, clock in run.clocks.items()}
+    tracking = {name: clock.seconds for name, clock in clocks.items()}
     posteriors = {name: tracker.posterior() for name, tracker in trackers.items()}
     return Run(model.eval(), posteriors, run.seconds - sum(tracking.values()), tracking, run.steps)
+
+
+@dataclass(eq=False)
+class Clock:
+    """Seconds between two hooks of an optimizer, added up over its steps."""
+
+    seconds: float = 0.0
+    started: float = 0.0
+
+    def start(self, *_: object) -> None:
+        self.started = time.perf_counter()
+
+    def stop(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self.started
 
 
 @dataclass(eq=False)
@@ -90,8 +106,8 @@ class _Training:
     model: nn.Module
     forward: Callable[..., Any]
     optimizer: Optimizer
-    trackers: dict[str, TRADI | SWAG]
-    clocks: dict[str, list[float]]
+    trackers: dict[str, Tracker]
+    clocks: dict[str, Clock]
     seconds: float = 0.0
     steps: int = 0
 
@@ -138,7 +154,7 @@ class _Kept:
         self.schedule.load_state_dict(saved["schedule"])
         for name, tracker in run.trackers.items():
             tracker.load_state_dict(saved["trackers"][name])
-            run.clocks[name][0] = saved["clocks"][name]
+            run.clocks[name].seconds = saved["clocks"][name]
         run.seconds, run.steps = saved["seconds"], saved["steps"]
         torch.set_rng_state(saved["random"])
         return int(saved["epochs"])
@@ -155,7 +171,7 @@ class _Kept:
             "optimizer": run.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
             "trackers": {name: tracker.state_dict() for name, tracker in run.trackers.items()},
-            "clocks": {name: clock[0] for name, clock in run.clocks.items()},
+            "clocks": {name: clock.seconds for name, clock in run.clocks.items()},
             "seconds": run.seconds,
             "steps": run.steps,
             "random": torch.get_rng_state(),
@@ -184,16 +200,3 @@ class _Kept:
                 stacklevel=5,
             )
         return saved
-
-
-def _clocked(tracker: TRADI | SWAG) -> list[float]:
-    """Let a tracker measure itself: the one element of the list counts the seconds spent in `observe`."""
-    clock, observe = [0.0], tracker.observe
-
-    def timed(moved: Rates) -> None:
-        started = time.perf_counter()
-        observe(moved)
-        clock[0] += time.perf_counter() - started
-
-    tracker.observe = timed  # type: ignore[method-assign]
-    return clock

@@ -12,12 +12,17 @@ def run(options: argparse.Namespace) -> None:
     """List the benchmarks, or run one of them."""
     require("torchmetrics", "bench")
     console = require("rich.console", "bench").Console()
-    from tradi.bench import BENCHMARKS, runner
+    from tradi.bench import BENCHMARKS
+    from tradi.bench.cases import Options
+    from tradi.bench.files import QUICK
+    from tradi.bench.runner import show
 
     if options.list or options.name is None:
         for benchmark in BENCHMARKS.values():
             console.print(f"[bold]{benchmark.name}[/bold]: {benchmark.title}", highlight=False)
-            variants = (f"{v.name} (only on request)" if v.optional else v.name for v in benchmark.variants)
+            usual = {variant.name for variant in benchmark.variants if not variant.optional}
+            every = benchmark.declaration().variants
+            variants = (name if name in usual else f"{name} (only on request)" for name in every)
             console.print(f"  variants: {', '.join(variants)}", highlight=False)
             console.print(f"  methods: {', '.join(benchmark.methods)}", highlight=False)
             for variant in benchmark.variants:
@@ -32,9 +37,9 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError(f"--jobs must be at least 1, got {options.jobs}")
     from tradi.data.root import data_root
 
-    asked = runner.Options(
+    asked = Options(
         data=data_root(options.data),
-        out=options.out / "quick" if options.quick else options.out,  # so that nobody takes them for results
+        out=options.out / QUICK if options.quick else options.out,
         methods=options.methods and tuple(options.methods),
         variants=options.variants and tuple(options.variants),
         seeds=options.seeds and tuple(dict.fromkeys(options.seeds)),
@@ -43,6 +48,6 @@ def run(options: argparse.Namespace) -> None:
         jobs=options.jobs,
         command=shlex.join(["tradi", *options.words]),
     )
-    failures = runner.show(BENCHMARKS[options.name], asked, console)
+    failures = show(BENCHMARKS[options.name], asked, console)
     if failures:
         raise ValueError(f"{len(failures)} failed, see above; repeat the command to retry")

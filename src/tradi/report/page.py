@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 import html
-import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +13,12 @@ import torch
 
 from tradi import metrics
 from tradi.bench import BENCHMARKS
-from tradi.bench.measured import Pictures
+from tradi.bench.declaration import Declaration, read_declarations
+from tradi.bench.evaluation import Pictures
+from tradi.bench.files import QUICK, folder_name
 from tradi.bench.results import Result, read_pictures, read_results
 from tradi.bench.segmentation import SegmentationProblem
+from tradi.bench.tables import Overview
 from tradi.report import figures
 from tradi.report.pictures import panels
 from tradi.report.tables import by_problem, in_order, tables
@@ -41,13 +43,10 @@ def write_report(folder: Path, out: Path, data: Path | None = None) -> list[Path
         out: folder of the report.
         data: root of the data; where it is given, pictures of predictions stand beside the images themselves.
     """
-    results = read_results(folder)
-    if not results:
-        quick = f", or report {folder / 'quick'}" if (folder / "quick").is_dir() else ""
-        raise FileNotFoundError(f"no results under {folder}: run `tradi bench NAME --out {folder}` first{quick}")
+    results, declarations = _read(folder)
     out.mkdir(parents=True, exist_ok=True)
-    made = tables(results)
-    drawn = draw(results) | draw_pictures(results, folder, data)
+    made = tables(results, declarations)
+    drawn = draw(results, declarations) | draw_pictures(results, declarations, folder, data)
     written = [out / "report.md", out / "report.html"]
     for name, figure in drawn.items():
         written.append(out / f"{name}.png")
@@ -72,33 +71,49 @@ def write_report(folder: Path, out: Path, data: Path | None = None) -> list[Path
 
 def write_tables(folder: Path, path: Path) -> Path:
     """Read a folder of results; write its tables alone, as Markdown."""
-    results = read_results(folder)
-    if not results:
-        raise FileNotFoundError(f"no results under {folder}: run `tradi bench NAME --out {folder}` first")
+    results, declarations = _read(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"# Results\n\n{GENERATED}\n\n" + "\n".join(table.markdown() for table in tables(results)))
+    made = tables(results, declarations)
+    path.write_text(f"# Results\n\n{GENERATED}\n\n" + "\n".join(table.markdown() for table in made))
     return path
 
 
-def draw(results: Sequence[Result]) -> dict[str, Figure]:
-    """The figure of the ablation, and the curves of the first seed and split of other problems, by file name."""
+def _read(folder: Path) -> tuple[list[Result], dict[str, Declaration]]:
+    results = read_results(folder)
+    if not results:
+        quick = f", or report {folder / QUICK}" if (folder / QUICK).is_dir() else ""
+        raise FileNotFoundError(f"no results under {folder}: run `tradi bench NAME --out {folder}` first{quick}")
+    return results, read_declarations(folder, dict.fromkeys(result.key.benchmark for result in results))
+
+
+def draw(results: Sequence[Result], declarations: Mapping[str, Declaration]) -> dict[str, Figure]:
+    """By file name: the figure of every overview, and the curves of the first seed and split of other problems.
+
+    A benchmark with an overview compares too many methods for one figure of curves.
+    """
     drawn = {}
-    settings = [r for r in results if r.key.benchmark == "ablation"]
-    if settings:
-        drawn["ablation"] = figures.ablation(by_problem(in_order(settings)), "TRADI")
-    others = [r for r in results if r.key.benchmark != "ablation"]
+    overviews = {
+        name: table for name, one in declarations.items() for table in one.tables if isinstance(table, Overview)
+    }
+    for name, table in overviews.items():
+        own = in_order([r for r in results if r.key.benchmark == name], declarations[name])
+        drawn[name] = figures.ablation(by_problem(own, table), "TRADI")
+    others = [r for r in results if r.key.benchmark not in overviews]
     for benchmark, variant in dict.fromkeys((r.key.benchmark, r.key.variant) for r in others):
-        own = in_order([r for r in results if (r.key.benchmark, r.key.variant) == (benchmark, variant)])
+        own = [r for r in results if (r.key.benchmark, r.key.variant) == (benchmark, variant)]
+        own = in_order(own, declarations[benchmark])
         first = min((r.key.seed, r.key.split) for r in own)
         shown = {r.key.method: r.curves for r in own if (r.key.seed, r.key.split) == first}
         for curve in dict.fromkeys(name for curves in shown.values() for name in curves):
-            # Markdown ends a link at a blank.
-            name = re.sub("[_ ]", "-", "-".join([benchmark, variant, *curve.split("/")]))
+            # Markdown ends a link at a blank or a bracket.
+            name = folder_name("-".join([benchmark, variant, *curve.split("/")])).replace("_", "-")
             drawn[name] = _draw(curve.split("/")[-1], {m: c[curve] for m, c in shown.items() if curve in c})
     return drawn
 
 
-def draw_pictures(results: Sequence[Result], folder: Path, data: Path | None) -> dict[str, Figure]:
+def draw_pictures(
+    results: Sequence[Result], declarations: Mapping[str, Declaration], folder: Path, data: Path | None
+) -> dict[str, Figure]:
     """What methods made of a few test images, for problems of which pictures were kept, by file name."""
     kept: dict[tuple[str, str], dict[str, tuple[Result, Pictures]]] = {}
     for result in results:
@@ -108,7 +123,7 @@ def draw_pictures(results: Sequence[Result], folder: Path, data: Path | None) ->
             methods[result.key.method] = result, pictures
     drawn = {}
     for (benchmark, variant), methods in kept.items():
-        ordered = in_order([result for result, _ in methods.values()])
+        ordered = in_order([result for result, _ in methods.values()], declarations[benchmark])
         scenes = None if data is None else _scenes(ordered, data)
         by_method = {result.key.method: methods[result.key.method][1] for result in ordered}
         for place, index in enumerate(next(iter(by_method.values()))["index"].tolist()):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tradi.bench.measured import Pictures
+from tradi.bench.evaluation import Pictures
 from tradi.extras import require
 
 if TYPE_CHECKING:

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import html
 import statistics
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tradi.bench import BENCHMARKS
+from tradi.bench.declaration import Declaration
 from tradi.bench.results import Result
-from tradi.report import paper
-from tradi.report.columns import (
-    ABLATION,
-    CLASSIFICATION,
-    OOD,
-    OVERVIEW,
-    PIXEL_CLASSES,
-    PIXELS,
-    PIXELS_BY_IMAGE,
-    REGRESSION,
-    TOY,
-    Column,
-    against,
-)
+from tradi.bench.tables import ByMethod, ByVariant, Column, Overview, Published
 
 
 @dataclass(frozen=True)
@@ -56,73 +44,56 @@ class Table:
         return f"<h3>{html.escape(self.title)}</h3>\n{table}{note}"
 
 
-def tables(results: Sequence[Result]) -> list[Table]:
-    """Every table that the results suffice for."""
+def tables(results: Sequence[Result], declarations: Mapping[str, Declaration]) -> list[Table]:
+    """Every table that the results suffice for, as the benchmarks declare them."""
     made = []
     for benchmark in dict.fromkeys(result.key.benchmark for result in results):
-        own = in_order([result for result in results if result.key.benchmark == benchmark])
-        if benchmark == "ablation":
-            made.append(overview(own))
-        if benchmark == "uci":
-            made += [by_variant(own, REGRESSION[0], "rmse"), by_variant(own, REGRESSION[1], "nll")]
-        variants = dict.fromkeys(result.key.variant for result in own)
-        for variant in variants:
-            rows = [result for result in own if result.key.variant == variant]
-            for title, columns in _layouts(benchmark, rows[0].metrics).items():
-                theirs = paper.BY_METHOD.get(benchmark, {})
-                made.append(by_method(f"{benchmark}: {variant}{title}", rows, columns, theirs))
+        declared = declarations[benchmark]
+        own = in_order([result for result in results if result.key.benchmark == benchmark], declared)
+        for table in declared.tables:
+            if isinstance(table, Overview):
+                made.append(overview(own, table))
+            elif isinstance(table, ByVariant):
+                made += [by_variant(own, column, table) for column in table.columns]
+        for variant in dict.fromkeys(result.key.variant for result in own):
+            made += _of_variant([result for result in own if result.key.variant == variant], declared)
     return made
 
 
-def in_order(results: Sequence[Result]) -> list[Result]:
+def _of_variant(results: Sequence[Result], declared: Declaration) -> list[Table]:
+    metrics = list(dict.fromkeys(metric for result in results for metric in result.metrics))
+    found = [one for table in declared.tables if isinstance(table, ByMethod) for one in table.made_for(metrics)]
+    name = f"{declared.name}: {results[0].key.variant}"
+    if not found:
+        warnings.warn(f"no table that is declared shows {name}, whose results have {', '.join(metrics)}", stacklevel=4)
+    return [by_method(f"{name}{one.title}", results, one.columns, declared.published) for one in found]
+
+
+def in_order(results: Sequence[Result], declared: Declaration) -> list[Result]:
     """Results of one benchmark in the order in which it declares its problems and methods; others after them."""
-    benchmark = BENCHMARKS.get(results[0].key.benchmark)
-    variants = benchmark.variants if benchmark else ()
-    problems = [variant.name for variant in variants]
-    methods = list(dict.fromkeys(m for v in variants for m in benchmark.methods_of(v))) if benchmark else []
 
     def place(result: Result) -> tuple[int, int]:
-        return _index(problems, result.key.variant), _index(methods, result.key.method)
+        return _index(declared.variants, result.key.variant), _index(declared.methods, result.key.method)
 
     return sorted(results, key=place)
 
 
-def _index(names: list[str], name: str) -> int:
+def _index(names: Sequence[str], name: str) -> int:
     return names.index(name) if name in names else len(names)
 
 
-def _layouts(benchmark: str, metrics: dict[str, float]) -> dict[str, tuple[Column, ...]]:
-    """The columns of each table that is made of one problem, by what is added to its title."""
-    if "miou" in metrics:
-        return {
-            ", classes of pixels": PIXEL_CLASSES,
-            ", OOD pixels": PIXELS,
-            ", OOD pixels, mean over images": PIXELS_BY_IMAGE,
-        }
-    kinds = [name.removesuffix("/joint_ece") for name in metrics if name.endswith("/joint_ece")]
-    if len(kinds) > 1:
-        return {f", against {kind}": against(kind) for kind in kinds}
-    known = [*([ABLATION] if benchmark == "ablation" else []), OOD, TOY, REGRESSION, CLASSIFICATION]
-    return {"": next((columns for columns in known if columns[-1].metric in metrics), CLASSIFICATION)}
-
-
-def by_method(
-    title: str, results: Sequence[Result], columns: Sequence[Column], theirs: dict[str, dict[str, float]]
-) -> Table:
-    """Methods down, measures across: mean and standard deviation over seeds and splits; then the paper's."""
+def by_method(title: str, results: Sequence[Result], columns: Sequence[Column], published: Published) -> Table:
+    """Methods down, measures across: mean and standard deviation over seeds and splits; then published figures."""
     methods = list(dict.fromkeys(result.key.method for result in results))
     values = [[_values(results, m, column) for m in methods] for column in columns]
     cells = [_cells(each, column) for each, column in zip(values, columns, strict=True)]
     rows = [[m, *(column[i] for column in cells), _seconds(results, m)] for i, m in enumerate(methods)]
     best = frozenset(
-        (row, 1 + number)
-        for number, column in enumerate(columns)
-        if not column.metric.endswith(("coverage95", "sd_over_ideal"))  # the right value is best there
-        for row in _winners(values[number], column)
+        (row, 1 + number) for number, column in enumerate(columns) for row in _winners(values[number], column)
     )
     rows += [
         [f"paper: {m}", *(f"{c.factor * line[c.metric]:.{c.digits}f}" if c.metric in line else "" for c in columns), ""]
-        for m, line in theirs.items()
+        for m, line in published.items()
         if any(column.metric in line for column in columns)
     ]
     count = len({(result.key.seed, result.key.split) for result in results})
@@ -131,65 +102,64 @@ def by_method(
         f"{f'Mean ± standard deviation over {count} seeds or splits' if count > 1 else 'One run'}. "
         f"Seconds are of training. Evaluated on {' or '.join(map(str, cores))} {'core' if cores == [1] else 'cores'}."
     )
-    goals = theirs.get("TRADI", {})
+    goals = published.get("TRADI", {})
     ours = [_values(results, "TRADI", column) for column in columns]
     note += _missed([c.title for c, v in zip(columns, ours, strict=True) if _behind(v, goals.get(c.metric), c)])
     return Table(title, ["", *(column.title for column in columns), "training s"], rows, note, best)
 
 
-def by_variant(results: Sequence[Result], column: Column, kind: str) -> Table:
-    """Data sets down, methods across, and the paper's figures."""
+def by_variant(results: Sequence[Result], column: Column, declared: ByVariant) -> Table:
+    """Variants down, methods across, and published figures."""
     variants = list(dict.fromkeys(result.key.variant for result in results))
     methods = list(dict.fromkeys(result.key.method for result in results))
+    published = list(dict.fromkeys(method for figures in declared.published.values() for method in figures))
     rows, best, missed = [], set(), []
     for number, variant in enumerate(variants):
         own = [result for result in results if result.key.variant == variant]
         values = [_values(own, method, column) for method in methods]
-        theirs = paper.UCI.get(variant, {}).get(kind, {})
-        rows.append([variant, *_cells(values, column), *(f"{x:.2f}" for x in theirs.values())])
-        if _behind(_values(own, "TRADI", column), theirs.get("TRADI"), replace(column, digits=2)):
+        theirs = {m: line[column.metric] for m, line in declared.published.get(variant, {}).items()}
+        figures = [f"{theirs[method]:.{declared.digits}f}" if method in theirs else "" for method in published]
+        rows.append([variant, *_cells(values, column), *figures])
+        if _behind(_values(own, "TRADI", column), theirs.get("TRADI"), replace(column, digits=declared.digits)):
             missed.append(variant)
         best |= {(number, 1 + winner) for winner in _winners(values, column)}
-    header = ["", *methods, *(f"paper: {name}" for name in ("MC Dropout", "Deep Ensemble", "TRADI"))]
-    note = (
-        "Mean ± standard deviation over the published splits, in the target's unit; NLL of the moment-matched Gaussian."
-    )
-    return Table(f"UCI: {column.title}", header, rows, note + _missed(missed), frozenset(best))
+    header = ["", *methods, *(f"paper: {name}" for name in published)]
+    return Table(f"{declared.title}: {column.title}", header, rows, declared.note + _missed(missed), frozenset(best))
 
 
-def overview(results: Sequence[Result]) -> Table:
-    """Settings down, and across what matters of every problem: the ablation in one table."""
-    settings = list(dict.fromkeys(result.key.method for result in results))
-    header, cells = [""], [[setting] for setting in settings]
+def overview(results: Sequence[Result], declared: Overview) -> Table:
+    """Methods down, and across what matters of every variant: all in one table."""
+    methods = list(dict.fromkeys(result.key.method for result in results))
+    header, cells = [""], [[method] for method in methods]
     best = set()
     for variant in dict.fromkeys(result.key.variant for result in results):
         own = [result for result in results if result.key.variant == variant]
-        for column in (column for column in OVERVIEW if any(column.metric in result.metrics for result in own)):
-            values = [_values(own, setting, column) for setting in settings]
+        for column in (column for column in declared.columns if _has(own, column)):
+            values = [_values(own, method, column) for method in methods]
             best |= {(row, len(header)) for row in _winners(values, column)}
             header.append(f"{variant}: {column.title}")
             for row, each in zip(cells, values, strict=True):
                 row.append(f"{statistics.fmean(each):.{column.digits}f}" if each else "")
     seeds = len({result.key.seed for result in results})
-    note = (
-        f"Means over {seeds} seed{'s' if seeds > 1 else ''} (and, of UCI sets, splits). Settings may be chosen by the "
-        "columns of validation data and of probes, which are made of it."
-    )
-    return Table("What each ingredient of TRADI brings", header, cells, note, frozenset(best))
+    note = f"Means over {seeds} seed{'s' if seeds > 1 else ''} {declared.note}"
+    return Table(declared.title, header, cells, note, frozenset(best))
 
 
-def by_problem(results: Sequence[Result]) -> dict[str, dict[str, dict[str, float]]]:
-    """Problem, measure, method: the mean over seeds and splits, of the measures that a picture has room for."""
-    shown = (OOD[2], OOD[6], REGRESSION[1])
+def by_problem(results: Sequence[Result], declared: Overview) -> dict[str, dict[str, dict[str, float]]]:
+    """Variant, measure, method: the mean over seeds and splits, of the measures that the overview's figure shows."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for variant in dict.fromkeys(result.key.variant for result in results):
         own = [result for result in results if result.key.variant == variant]
-        columns = shown[:2] if shown[0].metric in own[0].metrics else shown[2:]
+        columns = next((group for group in declared.drawn if _has(own, group[0])), ())
         for column in columns:
             each = {m: _values(own, m, column) for m in dict.fromkeys(result.key.method for result in own)}
             means = {method: statistics.fmean(values) for method, values in each.items() if values}
             found.setdefault(variant, {})[column.title] = means
     return found
+
+
+def _has(results: Sequence[Result], column: Column) -> bool:
+    return any(column.metric in result.metrics for result in results)
 
 
 def _values(results: Sequence[Result], method: str, column: Column) -> list[float]:
@@ -224,6 +194,8 @@ def _missed(what: Sequence[str]) -> str:
 
 def _winners(values: Sequence[Sequence[float]], column: Column) -> list[int]:
     """Rows whose mean, as printed, is the best; of fewer runs than others have, it is not compared."""
+    if column.higher is None:
+        return []
     most = max(map(len, values))
     means = [round(statistics.fmean(v), column.digits) if v and len(v) == most else None for v in values]
     known = [mean for mean in means if mean is not None]

@@ -1,4 +1,4 @@
-"""What is measured of an ensemble's predictions: numbers for the tables, and curves for the figures."""
+"""An ensemble's predictions evaluated: numbers for the tables, and curves for the figures."""
 
 from __future__ import annotations
 
@@ -8,51 +8,40 @@ import torch
 from torch import Tensor
 
 from tradi import metrics
-from tradi.bench.measured import Curves, Measured, Numbers, as_lists
-from tradi.bench.pixels import measure_segmentation
+from tradi.bench.evaluation import Curves, Evaluation, Numbers, as_lists
+from tradi.bench.measures import CLASSIFICATION, DETECTION, OOD, REGRESSION, compute
+from tradi.bench.pixels import evaluate_segmentation
 from tradi.bench.problem import Data, Problem
 from tradi.bench.segmentation import SegmentationProblem
 from tradi.ensemble.ensemble import Ensemble
 from tradi.prediction.classes import ClassPrediction
 from tradi.prediction.gaussian import GaussianMixture
 
-SCORES = {
-    "confidence": metrics.one_minus_confidence,
-    "entropy": metrics.predictive_entropy,
-    "information": metrics.mutual_information,
-}
 
-
-def measure(ensemble: Ensemble, problem: Problem) -> Measured:
-    """All metrics of the task, on test data; those that say "validation" are what settings may be chosen by."""
+def evaluate(ensemble: Ensemble, problem: Problem) -> Evaluation:
+    """All measures of the task, on test data; those that say "validation" are what settings may be chosen by."""
     if isinstance(problem, SegmentationProblem):
-        return measure_segmentation(ensemble, problem)
+        return evaluate_segmentation(ensemble, problem)
     started = time.perf_counter()
     outputs = ensemble.outputs(list(problem.test[0].split(problem.at_once)))
     seconds = time.perf_counter() - started
     task = _regression if problem.is_regression else _classification
-    return Measured(*task(outputs, ensemble, problem), seconds)
+    return Evaluation(*task(outputs, ensemble, problem), seconds)
 
 
 def _classification(logits: Tensor, ensemble: Ensemble, data: Data) -> tuple[Numbers, Curves]:
     labels = data.test[1]
     inside = ClassPrediction(logits)
     correct = inside.labels == labels
-    numbers = {
-        "accuracy": metrics.accuracy(inside.probs, labels),
-        "nll": metrics.nll_from_log_probs(inside.log_probs, labels),
-        "brier": metrics.brier(inside.probs, labels),
-        "ece": metrics.ece(inside.confidence, correct),
-    }
+    numbers = compute(data.measures or CLASSIFICATION, inside, labels)
     curves: Curves = {"calibration": as_lists(metrics.calibration_curve(inside.confidence, correct))}
     for kind, unknown in data.ood.items():
         outside = ClassPrediction(ensemble.outputs(list(unknown.split(data.at_once))))
-        is_ood = _marks(inside, outside)
-        numbers |= {f"{kind}/{name}": value for name, value in _found(inside, outside).items()}
-        numbers[f"{kind}/joint_ece"] = metrics.joint_ece(inside.confidence, correct, outside.confidence)
+        numbers |= {f"{kind}/{name}": number for name, number in compute(OOD, inside, labels, outside).items()}
         everything = metrics.with_ood(inside.confidence, correct, outside.confidence)
         confidence = torch.cat([inside.confidence, outside.confidence])
         predicted = torch.cat([inside.labels, outside.labels])
+        is_ood = torch.arange(len(confidence)) >= len(labels)
         curves |= {
             f"{kind}/accuracy_confidence": as_lists(metrics.accuracy_confidence(*everything)),
             f"{kind}/calibration": as_lists(metrics.calibration_curve(*everything)),
@@ -72,34 +61,16 @@ def _on_validation(ensemble: Ensemble, data: Data) -> Numbers:
     inside = ClassPrediction(ensemble.outputs(list(x.split(data.at_once))))
     numbers = {"validation/nll": metrics.nll_from_log_probs(inside.log_probs, labels)}
     probes = [ClassPrediction(ensemble.outputs(list(probe.split(data.at_once)))) for probe in data.probes.values()]
-    found = [_found(inside, probe) for probe in probes]
+    found = [compute(DETECTION, inside, labels, probe) for probe in probes]
     return numbers | {f"validation/{name}": sum(one[name] for one in found) / len(found) for name in found[0]}
 
 
-def _found(inside: ClassPrediction, outside: ClassPrediction) -> Numbers:
-    """How well each score tells the two apart, OOD being the positive class."""
-    numbers: Numbers = {}
-    for name, score in SCORES.items():
-        if name == "information" and len(inside.logits) == 1:
-            continue  # one network cannot disagree with itself
-        found = metrics.ood_metrics(torch.cat([score(inside), score(outside)]), _marks(inside, outside))
-        numbers |= {f"{name}/{metric}": getattr(found, metric) for metric in ("auroc", "aupr_out", "fpr95")}
-    return numbers
-
-
-def _marks(inside: ClassPrediction, outside: ClassPrediction) -> Tensor:
-    return torch.cat(
-        [torch.zeros_like(inside.labels, dtype=torch.bool), torch.ones_like(outside.labels, dtype=torch.bool)]
-    )
-
-
 def _regression(outputs: tuple[Tensor, Tensor], ensemble: Ensemble, data: Data) -> tuple[Numbers, Curves]:
+    measures = data.measures or REGRESSION
     mean, std = data.unit
-    prediction = _in_unit(outputs, data)
-    target = data.test[1] * std + mean
-    numbers = _regression_numbers(prediction, target)
+    numbers = compute(measures, _in_unit(outputs, data), data.test[1] * std + mean)
     x, y = data.validation
-    seen = _regression_numbers(_in_unit(ensemble.outputs(list(x.split(data.at_once))), data), y * std + mean)
+    seen = compute(REGRESSION, _in_unit(ensemble.outputs(list(x.split(data.at_once))), data), y * std + mean)
     numbers |= {f"validation/{name}": seen[name] for name in ("rmse", "nll")}
     curves: Curves = {}
     if "grid" in data.extra:  # one-dimensional: a picture, and what lies outside the range of the data
@@ -111,21 +82,12 @@ def _regression(outputs: tuple[Tensor, Tensor], ensemble: Ensemble, data: Data) 
         among = (grid.abs() <= data.train[0].abs().max())[:, 0]
         for place, rows in (("inside", among), ("outside", ~among)):
             part = GaussianMixture(whole.means[:, rows], whole.variances[:, rows])
-            numbers |= {f"{place}/{k}": v for k, v in _regression_numbers(part, data.extra["noisy"][rows]).items()}
+            found = compute(measures, part, data.extra["noisy"][rows])
+            numbers |= {f"{place}/{name}": number for name, number in found.items()}
             ideal = GaussianMixture(data.extra["ideal_mean"][None, rows], data.extra["ideal_variance"][None, rows])
             ratio = part.variance.sqrt() / ideal.variance.sqrt()
             numbers[f"{place}/sd_over_ideal"] = ratio.mean().item()
     return numbers, curves
-
-
-def _regression_numbers(prediction: GaussianMixture, y: Tensor) -> Numbers:
-    return {
-        "rmse": metrics.rmse(prediction.mean, y),
-        "nll": metrics.gaussian_nll(prediction.mean, prediction.variance, y),
-        "nll_mixture": metrics.mixture_nll(prediction, y),
-        "crps": metrics.mixture_crps(prediction, y),
-        "coverage95": metrics.coverage(prediction, y, torch.tensor([0.95])).item(),
-    }
 
 
 def _in_unit(outputs: tuple[Tensor, Tensor], data: Data) -> GaussianMixture:

@@ -1,4 +1,4 @@
-"""What comes of measuring an ensemble."""
+"""What comes of evaluating an ensemble."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Curves = dict[str, dict[str, Any]]  # fields of the curves of `tradi.metrics`, a
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class Evaluation:
     """Numbers for the tables and curves for the figures.
 
     Args:
