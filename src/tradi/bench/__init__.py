@@ -4,7 +4,7 @@ from tradi.bench.ablation import ABLATION
 from tradi.bench.anomaly import BDD_ANOMALY, STREETHAZARDS
 from tradi.bench.camvid import CAMVID_OOD
 from tradi.bench.cifar import CIFAR10, CIFAR10_OOD
-from tradi.bench.mnist import MNIST, MNIST_OOD
+from tradi.bench.mnist import MNIST, MNIST_NEAR, MNIST_OOD
 from tradi.bench.spec import Benchmark
 from tradi.bench.toy import TOY
 from tradi.bench.uci import UCI
@@ -16,6 +16,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         UCI,
         MNIST,
         MNIST_OOD,
+        MNIST_NEAR,
         CIFAR10,
         CIFAR10_OOD,
         CAMVID_OOD,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,20 +24,24 @@ def evaluate(ensemble: Ensemble, problem: Problem) -> Evaluation:
     if isinstance(problem, SegmentationProblem):
         return evaluate_segmentation(ensemble, problem)
     started = time.perf_counter()
-    outputs = ensemble.outputs(list(problem.test[0].split(problem.at_once)))
+    prediction = _predicted(ensemble, problem.test[0], problem)
     seconds = time.perf_counter() - started
     task = _regression if problem.is_regression else _classification
-    return Evaluation(*task(outputs, ensemble, problem), seconds)
+    return Evaluation(*task(prediction, ensemble, problem), seconds)
 
 
-def _classification(logits: Tensor, ensemble: Ensemble, data: Data) -> tuple[Numbers, Curves]:
+def _predicted(ensemble: Ensemble, x: Tensor, data: Data) -> Any:
+    task = ensemble.likelihood or data.likelihood
+    return ensemble.predict(list(x.split(data.at_once)), likelihood=task)
+
+
+def _classification(inside: ClassPrediction, ensemble: Ensemble, data: Data) -> tuple[Numbers, Curves]:
     labels = data.test[1]
-    inside = ClassPrediction(logits)
     correct = inside.labels == labels
     numbers = compute(data.measures or CLASSIFICATION, inside, labels)
     curves: Curves = {"calibration": as_lists(metrics.calibration_curve(inside.confidence, correct))}
     for kind, unknown in data.ood.items():
-        outside = ClassPrediction(ensemble.outputs(list(unknown.split(data.at_once))))
+        outside = _predicted(ensemble, unknown, data)
         numbers |= {f"{kind}/{name}": number for name, number in compute(OOD, inside, labels, outside).items()}
         everything = metrics.with_ood(inside.confidence, correct, outside.confidence)
         confidence = torch.cat([inside.confidence, outside.confidence])
@@ -58,24 +63,24 @@ def _on_validation(ensemble: Ensemble, data: Data) -> Numbers:
     if not data.probes:
         return {}
     x, labels = data.validation
-    inside = ClassPrediction(ensemble.outputs(list(x.split(data.at_once))))
+    inside = _predicted(ensemble, x, data)
     numbers = {"validation/nll": metrics.nll_from_log_probs(inside.log_probs, labels)}
-    probes = [ClassPrediction(ensemble.outputs(list(probe.split(data.at_once)))) for probe in data.probes.values()]
+    probes = [_predicted(ensemble, probe, data) for probe in data.probes.values()]
     found = [compute(DETECTION, inside, labels, probe) for probe in probes]
     return numbers | {f"validation/{name}": sum(one[name] for one in found) / len(found) for name in found[0]}
 
 
-def _regression(outputs: tuple[Tensor, Tensor], ensemble: Ensemble, data: Data) -> tuple[Numbers, Curves]:
+def _regression(prediction: GaussianMixture, ensemble: Ensemble, data: Data) -> tuple[Numbers, Curves]:
     measures = data.measures or REGRESSION
     mean, std = data.unit
-    numbers = compute(measures, _in_unit(outputs, data), data.test[1] * std + mean)
+    numbers = compute(measures, _in_unit(prediction, data), data.test[1] * std + mean)
     x, y = data.validation
-    seen = compute(REGRESSION, _in_unit(ensemble.outputs(list(x.split(data.at_once))), data), y * std + mean)
+    seen = compute(REGRESSION, _in_unit(_predicted(ensemble, x, data), data), y * std + mean)
     numbers |= {f"validation/{name}": seen[name] for name in ("rmse", "nll")}
     curves: Curves = {}
     if "grid" in data.extra:  # one-dimensional: a picture, and what lies outside the range of the data
         grid = data.extra["grid"]
-        whole = _in_unit(ensemble.outputs(list(grid.split(data.at_once))), data)
+        whole = _in_unit(_predicted(ensemble, grid, data), data)
         curves["regression_band"] = as_lists(metrics.regression_band(whole, grid)) | {
             name: values.flatten().tolist() for name, values in data.extra.items()
         }
@@ -90,7 +95,6 @@ def _regression(outputs: tuple[Tensor, Tensor], ensemble: Ensemble, data: Data) 
     return numbers, curves
 
 
-def _in_unit(outputs: tuple[Tensor, Tensor], data: Data) -> GaussianMixture:
-    means, variances = outputs
+def _in_unit(prediction: GaussianMixture, data: Data) -> GaussianMixture:
     mean, std = data.unit
-    return GaussianMixture(means * std + mean, variances * std**2)
+    return GaussianMixture(prediction.means * std + mean, prediction.variances * std**2)

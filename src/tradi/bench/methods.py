@@ -18,10 +18,19 @@ from tradi.bench.training import Attach, Run
 from tradi.ensemble.copying import copied
 from tradi.ensemble.ensemble import Ensemble
 from tradi.filter.kalman import Kalman
-from tradi.methods import SWAG, TRADI, DeepEnsemble, GaussianPerturbation, MCDropout, SingleNetwork
+from tradi.methods import (
+    SWAG,
+    TRADI,
+    DeepEnsemble,
+    GaussianPerturbation,
+    LastLayerLaplace,
+    MCDropout,
+    SingleNetwork,
+)
 from tradi.posterior.covariance import Covariance, FourierFeatures
 from tradi.posterior.layers import by_layer
 from tradi.posterior.posterior import Posterior
+from tradi.posterior.recalibration import recalibrated
 from tradi.tracking.selection import Select, except_normalisation
 from tradi.tracking.tracker import Tracker
 
@@ -116,14 +125,26 @@ class Sampled(Single, ABC):
     def posterior(self, run: Run) -> Posterior:
         """The posterior of one run, before the choice of a scale."""
 
+    def prepared(self, posterior: Posterior, data: Problem, seed: int) -> Posterior:
+        """The posterior with its noise as loud as validation data admits."""
+        if self.tolerance is None:
+            return posterior
+        return posterior.choose_scale(
+            data.validation_batches,
+            refresh=data.refresh_batches,
+            members=self.searched,
+            tolerance=self.tolerance,
+            seed=seed,
+        )
+
     def ensemble(self, runs: Sequence[Run], data: Problem, seed: int) -> tuple[Ensemble, Notes]:
-        posteriors = [self.posterior(run) for run in runs[: self.runs]]
-        notes: list[Notes] = []
-        if self.tolerance is not None:
-            scaled = [_scaled(posterior, data, self.tolerance, self.searched, seed) for posterior in posteriors]
-            posteriors, notes = [posterior for posterior, _ in scaled], [note for _, note in scaled]
-        ensemble = (posteriors[0] if self.runs == 1 else DeepEnsemble(posteriors)).sample(self.members, seed + 1)
-        return ensemble.refresh(data.refresh_batches), {"searches": notes}
+        with warnings.catch_warnings():  # the result file says which scale, and why
+            warnings.filterwarnings("ignore", "scale 0|no noise up to")
+            posteriors = [self.prepared(self.posterior(run), data, seed) for run in runs[: self.runs]]
+        whole = posteriors[0] if self.runs == 1 else DeepEnsemble(posteriors)
+        refresh = data.refresh_batches if posteriors[0].refresh is None else None
+        ensemble = whole.sample(self.members, seed + 1, refresh=refresh)
+        return ensemble, {"searches": [_searched(posterior) for posterior in posteriors if posterior.scale_search]}
 
     def quick(self: SampledT) -> SampledT:
         return replace(self, runs=min(self.runs, 2), members=2, searched=1)
@@ -203,45 +224,57 @@ class Swag(Following):
 
 @dataclass(frozen=True, kw_only=True)
 class Tradi(Following):
-    """TRADI.
+    """TRADI: conditioned on the training data, unless its noise is told how to be correlated.
 
     Args:
         kalman: the filter.
-        covariance: of the noise.
+        covariance: of the noise; None is the default of the task.
         select: which weights are tracked.
+        conditioned: on the training data, before the scale is chosen.
     """
 
     kalman: Kalman = field(default_factory=Kalman)
-    covariance: Covariance = field(default_factory=FourierFeatures)
+    covariance: Covariance | None = None
     select: Select = except_normalisation
     tolerance: float | None = 0.002
+    conditioned: bool = True
+    searched: int = 5
 
     @classmethod
     def paper(cls) -> Tradi:
         """The paper to the letter, with no choice of a scale."""
-        return cls(kalman=Kalman.paper(), covariance=FourierFeatures.paper(), select="*", tolerance=None)
+        covariance = FourierFeatures.paper()
+        return cls(kalman=Kalman.paper(), covariance=covariance, select="*", tolerance=None, conditioned=False)
 
     @classmethod
     def released(cls) -> Tradi:
         """As the authors' script has it, with no choice of a scale."""
-        return cls(kalman=Kalman.released(), covariance=FourierFeatures.released(), tolerance=None)
+        covariance = FourierFeatures.released()
+        return cls(kalman=Kalman.released(), covariance=covariance, tolerance=None, conditioned=False)
 
     @property
     def tracker_name(self) -> str:
         selected = self.select if isinstance(self.select, str) else "all but normalisation"
-        return f"{self.kalman!r}, joint={self.covariance.joint}, select={selected}"
+        joint = self.covariance is not None and self.covariance.joint
+        return f"{self.kalman!r}, joint={joint}, select={selected}"
 
     def build(self, model: nn.Module, optimizer: Optimizer, steps: int, recipe: Recipe) -> TRADI:
         del steps, recipe
         return TRADI(model, optimizer, kalman=self.kalman, covariance=self.covariance, select=self.select)
 
     def posterior(self, run: Run) -> Posterior:
-        return super().posterior(run).with_covariance(self.covariance)
+        tracked = super().posterior(run)
+        return tracked if self.covariance is None else tracked.with_covariance(self.covariance)
+
+    def prepared(self, posterior: Posterior, data: Problem, seed: int) -> Posterior:
+        if self.conditioned:
+            posterior = posterior.condition(data.training_batches)
+        return super().prepared(posterior, data, seed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Untracked(Tradi):
-    """The control: the same kernel around the trained weights, every deviation its layer's spread, nothing tracked."""
+    """The control: the same steps around the trained weights, every deviation its layer's spread, nothing tracked."""
 
     def attach(self) -> dict[str, Attach]:
         return {}
@@ -257,6 +290,39 @@ class Untracked(Tradi):
         return Posterior(model, layers, self.covariance)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Laplace(Sampled):
+    """The last layer alone, by Laplace's approximation or, of numbers, by Bayesian linear regression."""
+
+    searched: int = 5
+
+    def posterior(self, run: Run) -> Posterior:
+        return LastLayerLaplace(run.model)
+
+    def prepared(self, posterior: Posterior, data: Problem, seed: int) -> Posterior:
+        return posterior.fit(data.training_batches, data.validation_batches, seed=seed)
+
+
+@dataclass(frozen=True)
+class Recalibrated(Single):
+    """Another method, with one number estimated on validation data: a temperature, or a factor on the variance."""
+
+    method: Method = field(default_factory=Single)
+
+    def attach(self) -> dict[str, Attach]:
+        return self.method.attach()
+
+    def ensemble(self, runs: Sequence[Run], data: Problem, seed: int) -> tuple[Ensemble, Notes]:
+        ensemble, notes = self.method.ensemble(runs, data, seed)
+        task = ensemble.likelihood or data.likelihood
+        ensemble.likelihood = recalibrated(ensemble, task, data.validation_batches)
+        return ensemble, notes | {"likelihood": repr(ensemble.likelihood)}
+
+    def quick(self) -> Recalibrated:
+        small = self.method.quick()
+        return replace(self, method=small, runs=small.runs)
+
+
 def usual_methods(
     *, members: int = 20, searched: int = 20, deep: int = 5, multi: int = 0, dropout: float | None = None
 ) -> dict[str, Method]:
@@ -264,34 +330,30 @@ def usual_methods(
 
     Args:
         members: networks of every method but the Deep Ensemble.
-        searched: networks that a scale is judged by.
+        searched: networks that the scale of Gaussian perturbation is judged by.
         deep: trainings of the Deep Ensemble.
         multi: trainings of multi-TRADI; 0 leaves it out.
         dropout: of the network that MC Dropout trains for itself; None where the benchmark's own has dropout.
     """
-    tradi = Tradi(members=members, searched=searched)
+    tradi, ensemble = Tradi(members=members), Deep(runs=deep)
     methods: dict[str, Method] = {
         "Single network": Single(),
+        "Single network, recalibrated": Recalibrated(),
         "MC Dropout": Dropout(members=members, dropout=dropout),
         "Gaussian perturbation": Perturbed(members=members, searched=searched),
         "SWAG": Swag(members=members),
-        f"Deep Ensemble of {deep}": Deep(runs=deep),
+        "Laplace, last layer": Laplace(members=members),
+        f"Deep Ensemble of {deep}": ensemble,
+        f"Deep Ensemble of {deep}, recalibrated": Recalibrated(runs=deep, method=ensemble),
         "TRADI": tradi,
+        "TRADI, nothing tracked": Untracked(members=members),
     }
     return methods | ({f"multi-TRADI of {multi}": replace(tradi, runs=multi)} if multi else {})
 
 
-def _scaled(posterior: Posterior, data: Problem, tolerance: float, members: int, seed: int) -> tuple[Posterior, Notes]:
-    with warnings.catch_warnings():  # the result file says which scale, and why
-        warnings.filterwarnings("ignore", "scale 0|no noise up to")
-        chosen = posterior.choose_scale(
-            data.validation_batches, refresh=data.refresh_batches, members=members, tolerance=tolerance, seed=seed
-        )
-    assert chosen.scale_search is not None
-    nll = {f"{scale:g}": value for scale, value in sorted(chosen.scale_search.nll.items())}
-    return chosen, {
-        "scale": chosen.scale,
-        "seconds": chosen.scale_search.seconds,
-        "passes": chosen.scale_search.passes,
-        "nll": nll,
-    }
+def _searched(posterior: Posterior) -> Notes:
+    search = posterior.scale_search
+    assert search is not None
+    nll = {f"{scale:g}": value for scale, value in sorted(search.nll.items())}
+    own = {"scale": search.scale, "head": search.head, "conditioned": str(posterior.conditioning)}
+    return own | {"seconds": search.seconds, "passes": search.passes, "nll": nll}

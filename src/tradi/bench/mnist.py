@@ -25,6 +25,8 @@ RECIPES = {
     "adamw": Recipe("adamw", 2e-3, weight_decay=5e-2, epochs=12, decay="cosine"),
 }
 
+HELD_OUT = (3, 9)  # of mnist-near
+
 METHODS = usual_methods(multi=2) | {
     "TRADI as in the paper": Tradi.paper(),
     "TRADI as released": Tradi.released(),
@@ -33,7 +35,8 @@ METHODS = usual_methods(multi=2) | {
 
 def network(data: Data, dropout: float | None) -> nn.Module:
     """Three hidden layers of 200 with BatchNorm (section 4.3), and the released script's dropout of 0.1."""
-    return mlp(data.inputs, [200, 200, 200], 10, batchnorm=True, dropout=0.1 if dropout is None else dropout)
+    classes = int(data.train[1].max()) + 1
+    return mlp(data.inputs, [200, 200, 200], classes, batchnorm=True, dropout=0.1 if dropout is None else dropout)
 
 
 def load(root: Path, split: int, seed: int) -> Data:
@@ -48,6 +51,28 @@ def load_with_ood(root: Path, split: int, seed: int) -> Data:
     del split, seed
     source = mnist(root, ood={"notMNIST": notmnist(root).images})
     return Data(source.train, source.validation, source.test, dict(source.ood), probes=probes(source.validation[0]))
+
+
+def load_near(root: Path, split: int, seed: int) -> Data:
+    """Eight digits; the evaluation alone sees what is near them: the two others, and digits lying on their side."""
+    del split, seed
+    source = mnist(root)
+    train, validation, test = (_without(HELD_OUT, *part) for part in (source.train, source.validation, source.test))
+    images, labels = source.test
+    unknown = {
+        "held-out digits": images[torch.isin(labels, torch.tensor(HELD_OUT))],
+        "rotated digits": test[0].view(-1, 28, 28).rot90(1, (1, 2)).reshape(len(test[0]), -1),
+    }
+    return Data(train, validation, test, unknown)
+
+
+def _without(digits: tuple[int, ...], images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Images of the other digits, whose classes are numbered without gaps."""
+    left = [digit for digit in range(10) if digit not in digits]
+    number = torch.full((10,), -1)
+    number[left] = torch.arange(len(left))
+    kept = number[labels] >= 0
+    return images[kept], number[labels[kept]]
 
 
 def probes(images: Tensor) -> dict[str, Tensor]:
@@ -94,4 +119,13 @@ MNIST_OOD = Benchmark(
             "TRADI": (96.7, 97.6, 11.0, 0.407),
         },
     ),
+)
+
+MNIST_NEAR = Benchmark(
+    "mnist-near",
+    "MNIST without two digits, against these and against digits lying on their side, under three recipes",
+    tuple(Variant(name, load_near, network, recipe) for name, recipe in RECIPES.items()),
+    METHODS,
+    (against_ood(),),
+    seeds=tuple(range(5)),
 )

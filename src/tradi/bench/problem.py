@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from tradi.bench.identity import fingerprint, some
 from tradi.bench.measures import Measure
 from tradi.bench.segmentation import SegmentationProblem
+from tradi.prediction.likelihoods import Classification, Gaussian, Likelihood
 
 Pair = tuple[Tensor, Tensor]
 
@@ -65,6 +66,19 @@ class Data:
     def validation_batches(self) -> list[Pair]:
         x, y = self.validation
         return list(zip(x.split(self.at_once), y.split(self.at_once), strict=True))
+
+    @property
+    def training_batches(self) -> list[Pair]:
+        """Training data as it is, without augmentation, shuffled, the same order every time."""
+        x, y = self.train
+        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+        # BatchNorm cannot see a batch of one sample.
+        return [(x[part], y[part]) for part in order.split(min(512, self.at_once)) if len(part) > 1]
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """What outputs mean."""
+        return Gaussian() if self.is_regression else Classification()
 
     @property
     def refresh_batches(self) -> list[Tensor]:

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from tradi.bench.identity import fingerprint, some
 from tradi.data.decoding import Legend
 from tradi.data.segmentation import IGNORED, OOD, Batches, Frames, OODBatches, Segmentation, TrainingBatches
+from tradi.prediction.likelihoods import Classification, Likelihood
 
 AUXILIARY = 0.4  # weight of the loss of a second output, PSPNet's (its section 5.2)
 POOLED = 3_000_000  # pixels whose probabilities are held at once, however many members are averaged
@@ -67,6 +68,16 @@ class SegmentationProblem:
     @property
     def validation_batches(self) -> Batches:
         return self.source.batches(self.source.validation, self.at_once)
+
+    @property
+    def training_batches(self) -> Batches:
+        """Training images as they are, in a fixed order."""
+        return self.source.batches(self.source.train, self.at_once)
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """What outputs mean."""
+        return Classification()
 
     @cached_property
     def refresh_batches(self) -> Batches:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tradi.bench.methods import Tradi, usual_methods
 from tradi.bench.problem import Data
@@ -47,21 +49,42 @@ def load(root: Path, split: int, seed: int) -> Data:
     return Data(train, validation, test, extra=extra)
 
 
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sine": lambda x: torch.sin(2 * x),
+    "cubic": lambda x: (x / 2) ** 3,
+    "step": lambda x: torch.where(x < 1.5, -1.0, 1.0),
+}
+
+
+def load_function(name: str, root: Path, split: int, seed: int) -> Data:
+    """Noisy points of a function that no Gaussian process drew; beyond them the exact answer is the function itself."""
+    del root, split
+    source = toy(points=POINTS * 3 // 2 + 500, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    truth, sizes = FUNCTIONS[name], [POINTS, POINTS // 2, 500]
+    deviation = source.noise_variance**0.5
+    y = truth(source.x) + deviation * torch.randn(source.x.shape, generator=generator)
+    train, validation, test = zip(source.x.split(sizes), y.split(sizes), strict=True)
+    exact = truth(source.grid)
+    extra = {"grid": source.grid, "truth": exact}
+    extra |= {"noisy": exact + deviation * torch.randn(exact.shape, generator=generator)}
+    extra |= {"ideal_mean": exact, "ideal_variance": torch.full_like(exact, source.noise_variance)}
+    return Data(train, validation, test, extra=extra | {"train_x": train[0], "train_y": train[1]})
+
+
 def network(data: Data, dropout: float | None) -> nn.Module:
     """One hidden layer of 200."""
     return GaussianHead(mlp(data.inputs, [200], dropout=dropout or 0.0), 200)
 
 
+RECIPE = Recipe("adam", 1e-2, batch=20, stages=TwoStage(mse_epochs=300, nll_epochs=100, patience=20))
+
 TOY = Benchmark(
     "toy",
-    "Toy regression: functions drawn from a Gaussian process (figure 2)",
+    "Toy regression: functions drawn from a Gaussian process (figure 2), and three others",
     (
-        Variant(
-            "gp",
-            load,
-            network,
-            Recipe("adam", 1e-2, batch=20, stages=TwoStage(mse_epochs=300, nll_epochs=100, patience=20)),
-        ),
+        Variant("gp", load, network, RECIPE),
+        *(Variant(name, partial(load_function, name), network, RECIPE) for name in FUNCTIONS),
     ),
     METHODS,
     (TABLE,),

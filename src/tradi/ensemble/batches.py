@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -165,7 +165,7 @@ def in_parts(data: Iterable[Pair], most: int) -> Iterator[list[Pair]]:
     held = 0
     for batch in data:
         part.append(batch)
-        held += _bytes(batch)
+        held += bytes_in(batch)
         if held >= most:
             yield part
             part, held = [], 0
@@ -191,7 +191,7 @@ def evenly(data: Iterable[Pair], samples: int, most: int) -> tuple[list[Pair], i
         if number % every:
             continue
         kept.append(_thinned(batch, samples, most))
-        while len(kept) > 1 and (sum(map(samples_in, kept)) > samples or sum(map(_bytes, kept)) > most):
+        while len(kept) > 1 and (sum(map(samples_in, kept)) > samples or sum(map(bytes_in, kept)) > most):
             kept, every = kept[::2], 2 * every
             if number % every:  # the newest one went
                 break
@@ -207,81 +207,21 @@ def samples_in(batch: Pair) -> int:
     return 1
 
 
-def _bytes(batch: Pair) -> int:
+def bytes_in(batch: Pair) -> int:
+    """Size of all tensors in a batch."""
     return sum(leaf.nbytes for leaf in tree_leaves(batch) if isinstance(leaf, Tensor))
 
 
 def _thinned(batch: Pair, samples: int, most: int) -> Pair:
+    return every_kth(batch, max(-(-samples_in(batch) // samples), -(-bytes_in(batch) // most)))
+
+
+def every_kth(batch: Pair, k: int) -> Pair:
+    """Every k-th sample of a batch, in memory of its own."""
     size = samples_in(batch)
-    step = max(-(-size // samples), -(-_bytes(batch) // most))
-    if step <= 1:
-        return batch
 
     def some(leaf: Any) -> Any:
-        return leaf[::step].clone() if isinstance(leaf, Tensor) and leaf.ndim and len(leaf) == size else leaf
+        return leaf[::k].clone() if isinstance(leaf, Tensor) and leaf.ndim and len(leaf) == size else leaf
 
-    thinned: Pair = tree_map(some, batch)
+    thinned: Pair = tree_map(some, batch) if k > 1 else batch
     return thinned
-
-
-class SameOrder:
-    """Watches that a loader gives the same samples in the same order every time: losses are compared one by one.
-
-    Args:
-        argument: what errors call the loader.
-    """
-
-    def __init__(self, argument: str) -> None:
-        self.argument = argument
-        self._first: list[list[Any]] = []
-        self._complete = False
-
-    def watch(self, data: Iterable[Pair]) -> Iterator[Pair]:
-        """The same (inputs, target) pairs, each compared with what came at its place the first time.
-
-        Raises:
-            ValueError: if they differ.
-        """
-        number = 0
-        for batch in data:
-            self._check(number, batch)
-            yield batch
-            number += 1
-        self._end(number)
-
-    def _check(self, number: int, batch: Any) -> None:
-        seen = [_fingerprint(leaf) for leaf in tree_leaves(batch)]
-        if not self._complete:
-            self._first.append(seen)
-        elif number >= len(self._first) or not _same(self._first[number], seen):
-            self._refuse()
-
-    def _end(self, batches: int) -> None:
-        if batches != len(self._first):
-            self._refuse()
-        self._complete = True
-
-    def _refuse(self) -> None:
-        raise ValueError(
-            f"{self.argument} gives its samples in another order, number or form every time, and scales are compared "
-            "sample by sample: pass a loader with shuffle=False and without random augmentation"
-        )
-
-
-def _fingerprint(leaf: Any) -> Any:
-    """What tells one batch from another, cheaply: a sum for every sample."""
-    if not isinstance(leaf, Tensor):
-        return repr(leaf)
-    values = torch.view_as_real(leaf) if leaf.is_complex() else leaf
-    single = torch.promote_types(values.dtype, torch.float32)  # halves overflow
-    return values.reshape(len(values), -1).sum(1, dtype=single) if values.ndim else values
-
-
-def _same(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
-    return len(ours) == len(theirs) and all(_alike(a, b) for a, b in zip(ours, theirs, strict=True))
-
-
-def _alike(a: Any, b: Any) -> bool:
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return torch.equal(a, b) or (a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all()))
-    return type(a) is type(b) and a == b

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tradi.ensemble.batches import Caller, Pair, SameOrder, as_loader, batches, check_reiterable, in_parts
+from tradi.ensemble.batches import Caller, Pair, as_loader, batches, check_reiterable, in_parts
 from tradi.ensemble.batchnorm import paired, refreshed, running_layers, statistics_of
 from tradi.ensemble.joining import concatenated, joined
 from tradi.ensemble.parameter_swap import ParameterSwap, SwappedIn
@@ -161,7 +161,7 @@ class Ensemble:
         """
         return self._gathered(data, lambda output, _: output)
 
-    def iterate(self, loader: Iterable[Any], order: SameOrder | None = None) -> Iterator[tuple[int, int, Any, Any]]:
+    def iterate(self, loader: Iterable[Any]) -> Iterator[tuple[int, int, Any, Any]]:
         """(member, number of the batch, output, target), keeping no outputs and reading the data once.
 
         Members take turns over as many batches as fit in memory: of every batch the last member is seen before the
@@ -169,13 +169,10 @@ class Ensemble:
 
         Args:
             loader: of (inputs, target) batches.
-            order: passed to several calls, it checks that all of them see the same samples.
         """
         self._make_ready()
         number = 0
-        argument = "loader" if order is None else order.argument
-        data = batches(loader, argument, self._like)
-        for part in in_parts(data if order is None else order.watch(data), KEEP_BYTES):
+        for part in in_parts(batches(loader, "loader", self._like), KEEP_BYTES):
             for i in range(self._size):
                 for place, (output, target) in enumerate(self._member_outputs(i, part)):
                     yield i, number + place, output, target

@@ -24,7 +24,7 @@ WIDEST = 2048  # inputs of a layer whose second moments are kept as a matrix; of
 class Activations(Covariance):
     r"""Noise of a linear layer in the directions that its training inputs leave free.
 
-    $$ \tilde W = \bar W + c_l\, E\, (A / \bar a + \delta)^{-1/2}, \quad E_{ij} \sim \mathcal N(0, 1), \quad
+    $$ \tilde W = \bar W + c_l\, E\, (A / \delta \bar a + 1)^{-1/2}, \quad E_{ij} \sim \mathcal N(0, 1), \quad
        A = \overline{a a^\top} $$
 
     a is an input of the layer on training data, with a 1 for the bias, and $\bar a$ the average eigenvalue of A.
@@ -32,7 +32,7 @@ class Activations(Covariance):
     How far a layer moves, $c_l$, follows from the squared gradients that were tracked (see `layers.share_out`).
 
     Args:
-        floor: delta: the smaller it is, the more of the noise lies in directions without energy.
+        floor: delta: directions with less of the average energy are free, and move by $c_l$.
 
     Raises:
         ValueError: if `floor` is not positive and finite.

@@ -1,19 +1,19 @@
 """The measurement update that the filter lacks: members are conditioned on the training data (see docs/method.md).
 
-A conditioning takes the weights that were drawn for a member, and gives back those that agree with the data.
+`LaplaceHead` does it for labels; for numbers `HeadRegression` and `NetworkRegression` do, averaged over scales.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tradi.ensemble.batches import Caller, Pair, samples_in
+from tradi.ensemble.batches import Caller, Pair, every_kth, samples_in
 from tradi.ensemble.batchnorm import paired, refreshed, running_layers, statistics_of
 from tradi.ensemble.parameter_swap import ParameterSwap
 from tradi.posterior.head import Head, Seen, State, layer_matrix, layer_state, watched
@@ -24,12 +24,26 @@ from tradi.prediction.likelihood import Likelihood, target_like
 RIDGE = 1e-6  # of further heads, in units of the average eigenvalue: keeps a fit of too many features finite
 
 
+Draw = Callable[[float], State]  # what is drawn for a member at a scale
+
+
 class Conditioning(ABC):
-    """How the training data enters a member's weights."""
+    """How the training data enters the members' weights."""
 
     @abstractmethod
-    def weights(self, drawn: State, seed: int, member: int) -> State:
-        """What a member runs with, by name, given what was drawn for it; a function of the arguments alone."""
+    def weights(self, draw: Draw, scale: float, seed: int, member: int) -> State:
+        """What a member runs with, by name: a function of the arguments alone.
+
+        Args:
+            draw: its weights before the data was seen, at a scale.
+            scale: the posterior's own.
+            seed, member: of the random numbers.
+        """
+
+    def rescaled(self, scale: float) -> Conditioning:
+        """The same, for members that are drawn at another scale."""
+        del scale
+        return self
 
     def module(self, model: nn.Module) -> nn.Module:
         """The architecture of members, around a copy of the network; most are the network itself."""
@@ -91,14 +105,19 @@ class Fitted:
         rows = [fit.rows for fit in self.fits]
         return sum(fit.noise * n for fit, n in zip(self.fits, rows, strict=True)) / sum(rows)
 
+    @property
+    def log_evidence(self) -> float:
+        """Log marginal likelihood of the training rows, but for a constant."""
+        return sum(fit.log_evidence for fit in self.fits)
 
-class Regression(Conditioning):
+
+class Regression(ABC):
     r"""Bayesian linear regression of the targets on features that depend on a member's weights.
 
     $$ y_i = f(x_i; \omega) + \phi_i^\top (\theta - \theta_\omega) + \mathcal N(0, \tau v_i), \qquad
        \theta \sim \mathcal N(0, \tau / \kappa) $$
 
-    with $v$ the noise variance at the tracked mean. $\kappa$ has the highest evidence there.
+    with $v$ the noise variance at the tracked mean.
 
     Args:
         replay: the training data.
@@ -106,15 +125,24 @@ class Regression(Conditioning):
         likelihood: of the task.
         centre: the tracked mean, by parameter name.
         noise: $\tau$; None takes every member's own.
+
+    `what` names the weights that are conditioned. Its `precisions`, $\kappa$, have the highest evidence where `with_precision_at` was told to look.
     """
+
+    what: str
 
     def __init__(
         self, replay: Replay, head: Head, likelihood: Likelihood, centre: State, noise: float | None = None
     ) -> None:
         self.replay, self.head, self.likelihood = replay, head, likelihood
         self.centre, self.noise = replay.refreshed(centre), noise
+        self.precisions: list[float] = []
         self._observed = list(self._observations())
-        self.precisions = [most_probable(sums).prior_precision for sums in self.sums(self.centre)]
+
+    @property
+    def rows(self) -> float:
+        """How many rows members are conditioned on, those that were left out included."""
+        return self.replay.weight * sum(y.numel() for y, _ in self._observed)
 
     def _observations(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Targets and relative noise variances of every batch, (rows, outputs)."""
@@ -136,20 +164,41 @@ class Regression(Conditioning):
         state = self.replay.refreshed(drawn)
         return Fitted(state, [fit(sums, k) for sums, k in zip(self.sums(state), self.precisions, strict=True)])
 
-    def weights(self, drawn: State, seed: int, member: int) -> State:
-        return self.placed(self.fitted(drawn), seed, member)
+    def module(self, model: nn.Module) -> nn.Module:
+        """The architecture of members, around a copy of the network."""
+        return model
+
+    def with_precision_at(self, drawn: State) -> Regression:
+        """The same with the prior precisions of the highest evidence where a member was drawn."""
+        sums = self.sums(self.replay.refreshed(drawn))
+        near = self.precisions or [None] * len(sums)
+        return self._changed(precisions=[most_probable(*pair) for pair in zip(sums, near, strict=True)])
 
     def with_noise(self, noise: float) -> Regression:
         """The same with another tau."""
-        other = object.__new__(type(self))
-        other.__dict__ |= self.__dict__ | {"noise": noise}
-        return other
+        return self._changed(noise=noise)
 
-    def joined_by(self, more: list[Pair]) -> Regression:
-        """The same, conditioned on further rows too."""
-        replay, count = self.replay, sum(map(samples_in, more))
-        whole = Replay(replay.model, [*replay.data, *more], replay.total + count)
-        return type(self)(whole, self.head, self.likelihood, self.centre, self.noise)
+    def thinned(self, rows: int) -> Regression:
+        """The same, conditioned on about so many rows, evenly spread, which stand for all of them."""
+        size = sum(map(samples_in, self.replay.data))
+        if size <= rows:
+            return self
+        some = [every_kth(batch, -(-size // rows)) for batch in self.replay.data]
+        return self._with_replay(Replay(self.replay.model, some, self.replay.total))
+
+    def joined_by(self, whole: Regression, more: list[Pair]) -> Regression:
+        """The same, conditioned on all rows of another one and on further rows too."""
+        total = whole.replay.total + sum(map(samples_in, more))
+        return self._with_replay(Replay(whole.replay.model, [*whole.replay.data, *more], total))
+
+    def _with_replay(self, replay: Replay) -> Regression:
+        other = type(self)(replay, self.head, self.likelihood, self.centre)
+        return other._changed(noise=self.noise, precisions=self.precisions)
+
+    def _changed(self, **changes: Any) -> Regression:
+        other = object.__new__(type(self))
+        other.__dict__ |= self.__dict__ | changes
+        return other
 
     def drawn_theta(self, fitted: Fitted, number: int, seed: int, member: int) -> Tensor:
         """The conditioned weights of one regression."""
@@ -160,6 +209,8 @@ class Regression(Conditioning):
 
 class HeadRegression(Regression):
     """The last layer alone, whose features are the network's: members stay plain networks."""
+
+    what = "last layer"
 
     def __init__(self, replay: Replay, head: Head, *more: Any, **options: Any) -> None:
         modules = dict(replay.model.named_modules())

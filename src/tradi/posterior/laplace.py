@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tradi.posterior.conditioning import Conditioning, Replay
+from tradi.posterior.conditioning import Conditioning, Draw, Replay
 from tradi.posterior.head import Head, State
 from tradi.posterior.linear_regression import highest
 from tradi.posterior.randomness import Stream
@@ -18,7 +18,8 @@ from tradi.posterior.rows import positions
 from tradi.prediction.likelihood import Likelihood
 
 SPREADS = tuple(2.0 ** (k / 2) for k in range(-4, 7))  # r that are tried, besides 0: a quarter to eight
-CERTAINTY = 0.5  # standard errors by which noise must be better than none
+JUDGES = 20  # heads that an r is judged by
+FEW = 5  # rows: with about so many, noise must be far better than none to be chosen
 ROWS = 10_000  # samples, pixels or tokens that the curvature is measured on, at the most
 MAX_BYTES = 1 << 26  # of a full curvature matrix: 2,896 weights; larger heads get Kronecker factors
 
@@ -123,6 +124,9 @@ class LaplaceHead(Conditioning):
             return LaplaceHead(head, theta, Full.of(rows, curvature, precision), precision)
         return LaplaceHead(head, theta, replace(kronecker, precision=precision), precision)
 
+    def __str__(self) -> str:
+        return f"last layer conditioned by Laplace, noise times {self.spread:g}"
+
     def with_spread(self, spread: float) -> LaplaceHead:
         """The same with another factor on the noise; 0 leaves the head as trained."""
         return LaplaceHead(self.head, self.theta, self.root, self.precision, spread)
@@ -132,24 +136,24 @@ class LaplaceHead(Conditioning):
         z = Stream(seed, member, f"{self.head.name}/theta").normal(0, self.theta.numel()).to(self.theta)
         return self.root(z.view_as(self.theta))
 
-    def weights(self, drawn: State, seed: int, member: int) -> State:
+    def weights(self, draw: Draw, scale: float, seed: int, member: int) -> State:
         own = {name: value.detach() for name, value in _own(self.head).items()}
         theta = self.theta + self.spread * self.noise(seed, member) if self.spread else self.theta
-        return drawn | self.head.with_theta(own, theta)
+        return draw(scale) | self.head.with_theta(own, theta)
 
-    def best_spread(self, rows: Rows, members: int, seed: int) -> LaplaceHead:
-        """The same with the r that has the lowest NLL on validation rows; a louder one must be better by more than luck.
+    def best_spread(self, rows: Rows, seed: int) -> LaplaceHead:
+        r"""The same with the r that has the lowest NLL on validation rows, $\bar l + 5 s_d / n$: few rows favour none.
 
         Nothing is run for it but the head itself.
         """
-        noise = torch.stack([self.noise(seed, i) for i in range(members)]).to(rows.features)
+        noise = torch.stack([self.noise(seed, i) for i in range(JUDGES)]).to(rows.features)
         moved = torch.einsum("rd,mcd->mrc", rows.features, noise)
         quiet = rows.losses(rows.logits[None])
         price = {0.0: quiet.mean().item()}
         for spread in SPREADS:
             excess = rows.losses(rows.logits + spread * moved) - quiet
-            error = excess.std().item() / math.sqrt(len(excess)) if len(excess) > 1 else math.inf
-            price[spread] = price[0.0] + excess.mean().item() + CERTAINTY * error
+            handicap = FEW * excess.std().item() / len(excess) if len(excess) > 1 else math.inf
+            price[spread] = price[0.0] + excess.mean().item() + handicap
         return self.with_spread(min(price, key=price.__getitem__))
 
 

@@ -39,9 +39,9 @@ class Moments:
         return values.clamp_min(0) / values.mean(1, keepdim=True).clamp_min(1e-30), vectors
 
     def inverse_root(self, floor: float) -> Tensor:
-        r"""$(A / \bar a + \delta)^{-1/2}$, in the form of `second`."""
+        r"""$(A / \delta \bar a + 1)^{-1/2}$, in the form of `second`."""
         values, vectors = self._eigen
-        roots = (values + floor).rsqrt()
+        roots = (values / floor + 1).rsqrt()
         if vectors is None:
             return roots.to(self.second.dtype)
         return ((vectors * roots[:, None]) @ vectors.mT).to(self.second.dtype)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 LOWEST, HIGHEST = 1e-8, 1e8  # prior precisions that the evidence chooses from, in units of the average eigenvalue
-STEPS = 24  # of the search, each of which takes one Cholesky factorisation: to a tenth of a nat is near enough
+STEPS = 24  # of the search, each of which takes a Cholesky factorisation
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,22 +100,29 @@ def fit(sums: Sums, prior_precision: float) -> Fit:
     return Fit(mean, factor, noise, log_evidence, prior_precision, sums.rows)
 
 
-def most_probable(sums: Sums) -> Fit:
-    """The fit whose prior precision has the highest evidence."""
+def most_probable(sums: Sums, near: float | None = None) -> float:
+    """The prior precision with the highest evidence.
+
+    Args:
+        sums: over the rows.
+        near: where to look, to a factor of a thousand: the search is shorter then.
+    """
     unit = max(sums.precision.diagonal().mean().item(), 1e-300)
 
     def evidence(log_precision: float) -> float:
         return fit(sums, math.exp(log_precision)).log_evidence
 
-    return fit(sums, math.exp(highest(evidence, math.log(LOWEST * unit), math.log(HIGHEST * unit))))
+    if near is not None:
+        return math.exp(highest(evidence, math.log(near / 1e3), math.log(near * 1e3), STEPS // 3))
+    return math.exp(highest(evidence, math.log(LOWEST * unit), math.log(HIGHEST * unit)))
 
 
-def highest(function: Callable[[float], float], low: float, high: float) -> float:
+def highest(function: Callable[[float], float], low: float, high: float, steps: int = STEPS) -> float:
     """Where a function with one peak is highest, by golden sections."""
     ratio = (math.sqrt(5) - 1) / 2
     left, right = high - ratio * (high - low), low + ratio * (high - low)
     at_left, at_right = function(left), function(right)
-    for _ in range(STEPS):
+    for _ in range(steps):
         if at_left < at_right:
             low, left, at_left = left, right, at_right
             right = low + ratio * (high - low)

@@ -52,6 +52,8 @@ class Linearised(nn.Module):
 class NetworkRegression(Regression):
     """All weights, whose features are the derivatives of the mean by them. Members are `Linearised` networks."""
 
+    what = "all weights"
+
     def sums(self, state: State) -> list[Sums]:
         names = list(self.centre)
         weights = {name: state[name] for name in names}

@@ -1,35 +1,46 @@
-"""The tracked distribution of a network's weights: sample it, scale it, keep it."""
+"""The tracked distribution of a network's weights: condition it, scale it, sample it, keep it."""
 
 from __future__ import annotations
 
 import copy
 import operator
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from tradi.ensemble.batches import Caller, Pair, batches, check_reiterable, evenly
+from tradi.ensemble.batches import Pair, batches, check_reiterable
 from tradi.ensemble.batchnorm import running_layers
 from tradi.ensemble.copying import copied
-from tradi.ensemble.ensemble import KEEP_BYTES, Ensemble, State
+from tradi.ensemble.ensemble import KEEP_BYTES, Ensemble
+from tradi.posterior import loudness, scale_search
 from tradi.posterior.activations import Activations
-from tradi.posterior.conditioning import Conditioning, Regression, Replay
+from tradi.posterior.conditioning import Conditioning, Replay
+from tradi.posterior.conditions import (
+    REFRESHED,
+    SEARCHED,
+    VALIDATED,
+    conditioned,
+    first_samples,
+    inferred,
+    kept,
+    with_moments,
+)
 from tradi.posterior.covariance import Covariance, Independent, covariance_from_options
+from tradi.posterior.distribution import State, WeightDistribution, check_finite
 from tradi.posterior.files import Packed, fill, model_tensors, read, write
 from tradi.posterior.fisher import fisher
-from tradi.posterior.fitting import REFRESHED, conditionings, first_samples, inferred, kept_rows, with_moments
 from tradi.posterior.laplace import LaplaceHead, head_rows
 from tradi.posterior.layers import Layer, by_layer
-from tradi.posterior.loudness import Judged, judged, search_loudness
+from tradi.posterior.loudness import Averaged, Component
 from tradi.posterior.randomness import key
-from tradi.posterior.scale_search import Judge, ScaleSearch, find_scale
-from tradi.prediction.likelihoods import KINDS, Likelihood, infer, likelihood_from_options
+from tradi.posterior.recalibration import recalibrated
+from tradi.posterior.scale_search import Cost, ScaleSearch, sample_losses
+from tradi.prediction.likelihoods import KINDS, Likelihood, likelihood_from_options
 
 
 class Posterior:
@@ -38,13 +49,13 @@ class Posterior:
     Args:
         model: a network of its own, holding the final weights and everything that was not tracked.
         layers: what was tracked.
-        covariance: how noise is correlated within a layer; None leaves it to `condition`, by the task: `Activations` for
-            labels, `Independent` for numbers.
+        covariance: how noise is correlated within a layer. None leaves it to `condition`, by the task: `Activations`
+            for labels, `Independent` for numbers.
         scale: factor on the noise.
         scale_search: how the scale was chosen, if it was.
         likelihood: what outputs mean, if that is known.
         refresh: training data that members recompute BatchNorm's statistics on, if that is known; it is not saved.
-        conditionings: ways in which training data enters the members' weights; the first one is taken.
+        conditioning: how the training data enters the members' weights, if it does.
 
     Raises:
         ValueError: if the scale is negative, or a tracked or trained weight is not finite.
@@ -60,36 +71,28 @@ class Posterior:
         scale_search: ScaleSearch | None = None,
         likelihood: Likelihood | None = None,
         refresh: Iterable[Any] | None = None,
-        conditionings: tuple[Conditioning, ...] = (),
+        conditioning: Conditioning | None = None,
     ) -> None:
         if not 0 <= scale < float("inf"):
             raise ValueError(f"scale must be finite and not negative, got {scale}")
-        for layer in layers:
-            for name, mean in layer.mean.items():
-                if not (mean.isfinite().all() and layer.variance[name].isfinite().all()):
-                    raise ValueError(
-                        f"what was tracked of {name} is not finite: its weights were NaN or infinite at some step; "
-                        "train without divergence (a lower learning rate, gradient clipping) and attach again"
-                    )
-        for name, parameter in model.named_parameters():
-            if not parameter.isfinite().all():
-                raise ValueError(f"the weights of {name} are NaN or infinite: training diverged")
+        self._weights = WeightDistribution(layers, covariance or Independent())
+        check_finite(model)
         self.model = model.eval()
         self.covariance = covariance
         self.scale = scale
         self.scale_search = scale_search
         self.likelihood = likelihood
         self.refresh = refresh
-        self._conditionings = conditionings
-        self._rows: list[Pair] = []
+        self.conditioning = conditioning
         self._layers = layers
 
     def __repr__(self) -> str:
         weights = sum(mean.numel() for mean in self.mean.values())
-        chosen = "chosen on validation data" if self.scale_search else "not chosen: see choose_scale"
-        parts = [f"{weights:,} weights in {len(self._layers)} layers", repr(self.covariance)]
+        chosen = "chosen on validation data" if self.scale_search else "not chosen: see fit"
+        parts = [f"{weights:,} weights in {len(self._layers)} layers", repr(self.covariance or "noise by task")]
         parts.append(f"scale {self.scale:g} ({chosen})")
         parts.append(f"likelihood {self.likelihood!r}")
+        parts.append("not conditioned: see fit" if self.conditioning is None else str(self.conditioning))
         if running_layers(self.model):
             parts.append(f"BatchNorm {'is refreshed by members' if self.refresh is not None else 'needs refresh='}")
         return f"Posterior({', '.join(parts)})"
@@ -97,12 +100,12 @@ class Posterior:
     @property
     def mean(self) -> State:
         """Tracked means by parameter name."""
-        return {name: value for layer in self._layers for name, value in layer.mean.items()}
+        return self._weights.mean
 
     @property
     def variance(self) -> State:
         """Tracked variances by parameter name, before scale and shrinkage; the paper's may be negative."""
-        return {name: value for layer in self._layers for name, value in layer.variance.items()}
+        return self._weights.variance
 
     def sample(
         self,
@@ -118,44 +121,31 @@ class Posterior:
             members: how many.
             seed: of the draws; `sample(5)` is the beginning of `sample(20)`.
             refresh: training data on which members recompute BatchNorm's statistics at first use; by default what
-                `choose_scale` was given.
-            likelihood: what outputs mean; by default what `choose_scale` found.
+                `condition` or `choose_scale` was given.
+            likelihood: what outputs mean; by default what `condition` or `choose_scale` found.
 
         Raises:
             ValueError: if `members` is below 1.
         """
-        seed = operator.index(seed)
+        seed, way = operator.index(seed), self.conditioning
         with torch.inference_mode(False):
             model = copy.deepcopy(self.model)
-        conditioning = self._conditioning
         return Ensemble(
-            model if conditioning is None else conditioning.module(model),
+            model if way is None else way.module(model),
             lambda i: self.draw(i, seed),
             members,
-            moved=bool(self._layers) and not isinstance(conditioning, Regression),  # which refreshes by itself
+            moved=bool(self._layers) and not isinstance(way, Averaged),  # which refreshes by itself
             refresh=self.refresh if refresh is None else refresh,
             likelihood=likelihood or self.likelihood,
         )
 
-    @property
-    def _conditioning(self) -> Conditioning | None:
-        return self._conditionings[0] if self._conditionings else None
-
     def draw(self, member: int, seed: int = 0) -> State:
-        """The weights of one member by parameter name."""
-        weights: State = {}
-        with self._in_full_precision():
-            for layer in self._layers:
-                weights |= _as_weights(layer, self._onto(layer, layer.mean, self.scale, member, seed))
-        return weights if self._conditioning is None else self._conditioning.weights(weights, seed, member)
-
-    def at(self, noise: State) -> State:
-        """The weights, by parameter name, that this noise leads to."""
-        weights: State = {}
-        for layer in self._layers:
-            sums = {name: torch.add(mean, noise[name], alpha=self.scale) for name, mean in layer.mean.items()}
-            weights |= _as_weights(layer, sums)
-        return weights
+        """What one member holds in place of the model's own, by name."""
+        if self.conditioning is None:
+            return self._weights.drawn(member, seed, self.scale)
+        return self.conditioning.weights(
+            lambda scale: self._weights.drawn(member, seed, scale), self.scale, seed, member
+        )
 
     def final(self) -> Ensemble:
         """The network as training left it, as an ensemble of one: what everything is compared with."""
@@ -163,33 +153,12 @@ class Posterior:
 
     def noise(self, member: int, seed: int = 0) -> State:
         """The noise of one member by parameter name, before the scale."""
-        noise: State = {}
-        with self._in_full_precision():
-            for layer in self._layers:
-                nothing = {name: mean.new_zeros(()).expand_as(mean) for name, mean in layer.mean.items()}
-                noise |= self._onto(layer, nothing, 1, member, seed)
-        return noise
-
-    @contextmanager
-    def _in_full_precision(self) -> Iterator[None]:
-        """Whatever autocast a member is first asked for in: it would be another one."""
-        with ExitStack() as stack:
-            for kind in {mean.device.type for layer in self._layers for mean in layer.mean.values()}:
-                if torch.amp.is_autocast_available(kind):
-                    stack.enter_context(torch.autocast(kind, enabled=False))
-            yield
-
-    def _onto(self, layer: Layer, start: State, scale: float, member: int, seed: int) -> State:
-        """start + scale * noise in one pass: every piece of noise is put in its place as soon as it is drawn."""
-        rows = {name: value.reshape(-1) for name, value in start.items()}
-        sums = {name: row.new_empty(row.shape) for name, row in rows.items()}
-        for name, part, noise in (self.covariance or Independent()).noise(layer, seed, member):
-            torch.add(rows[name][part], noise, alpha=scale, out=sums[name][part])
-        return {name: sums[name].view(value.shape) for name, value in start.items()}
+        return self._weights.noise(member, seed)
 
     def rescaled(self, scale: float) -> Posterior:
-        """The same posterior with another factor on its noise; 0 leaves the mean network alone."""
-        return self._changed(scale=scale, scale_search=None)
+        """The same posterior with another factor on its noise; 0 leaves the mean network, and what was conditioned."""
+        way = None if self.conditioning is None else self.conditioning.rescaled(scale)
+        return self._changed(scale=scale, scale_search=None, conditioning=way)
 
     def with_covariance(self, covariance: Covariance) -> Posterior:
         """The same means and variances with noise that is correlated otherwise.
@@ -204,7 +173,7 @@ class Posterior:
     def _changed(self, **changes: Any) -> Posterior:
         own: dict[str, Any] = {"covariance": self.covariance, "scale": self.scale, "scale_search": self.scale_search}
         own |= {"likelihood": self.likelihood, "refresh": self.refresh, "layers": self._layers}
-        own |= {"conditionings": self._conditionings}
+        own |= {"conditioning": self.conditioning}
         return Posterior(self.model, **(own | changes))
 
     def fit(
@@ -234,8 +203,13 @@ class Posterior:
             TypeError, ValueError: as `condition` and `choose_scale` do.
         """
         conditioned = self.condition(train, likelihood=likelihood, layer=layer)
-        given = conditioned._rows if validation is None else validation
-        return conditioned.choose_scale(given, temperature=temperature, passes=passes, seed=seed)
+        options: dict[str, Any] = {"temperature": temperature, "passes": passes, "seed": seed}
+        if validation is not None:
+            return conditioned.choose_scale(validation, **options)
+        if isinstance(conditioned.conditioning, Averaged):
+            return conditioned._numbers_searched([], 5, Cost(passes), seed)
+        assert conditioned.refresh is not None
+        return conditioned.choose_scale(conditioned.refresh, **options)
 
     def condition(
         self, train: Iterable[Any], *, likelihood: Likelihood | None = None, layer: str | None = None
@@ -257,27 +231,25 @@ class Posterior:
 
         Raises:
             TypeError: if the loader or the likelihood is not one, or the likelihood cannot be inferred.
-            ValueError: if nothing was tracked, there are no batches, or the network does not end in a linear layer.
+            ValueError: if there are no batches, or the network does not end in a linear layer.
         """
-        if not self._layers:
-            raise ValueError("there is nothing to condition: nothing was tracked")
         check_reiterable(train, "train")
         _check_likelihood(likelihood or self.likelihood)
-        data, total = kept_rows(train, next(self.model.parameters()).detach())
+        data, total = kept(train, "train", self._like)
         task = inferred(self.model, data, likelihood or self.likelihood)
         refresh = first_samples(data, REFRESHED)
-        mean = self.rescaled(0).sample(1, refresh=refresh)
-        task = task.fitted((output, target) for _, _, output, target in mean.iterate(data))
-        ways = conditionings(self.model, data, total, task, self.mean, layer)
+        task = self._fitted(task, data, refresh)
+        way = conditioned(self.model, data, total, task, self.mean, layer)
         covariance = self.covariance
         if covariance is None:
-            covariance = Activations() if isinstance(ways[0], LaplaceHead) else Independent()
+            covariance = Activations() if isinstance(way, LaplaceHead) else Independent()
         layers = with_moments(self.model, self._layers, data) if covariance.needs_moments else self._layers
-        conditioned = self._changed(
-            layers=layers, covariance=covariance, likelihood=task, refresh=refresh, conditionings=ways
+        if not isinstance(way, LaplaceHead):
+            centre = [one.with_precision_at(self.mean) for one in way]
+            way = Averaged(tuple(Component(float(n == 0), self.scale, one) for n, one in enumerate(centre)))
+        return self._changed(
+            layers=layers, covariance=covariance, likelihood=task, refresh=refresh, conditioning=way, scale_search=None
         )
-        conditioned._rows = data
-        return conditioned
 
     def choose_scale(
         self,
@@ -308,7 +280,7 @@ class Posterior:
             tolerance: how much worse than with less noise is accepted, in nats per sample: 0.002 lowers the likelihood
                 of an average sample by a fifth of a per cent, and 0 takes only noise that is shown to help.
             temperature: divide logits by the one number that has the lowest validation NLL.
-            passes: over the validation data, at the most: the search ends early there.
+            passes: over the validation data, at the most; the search ends early there.
             seed: of the search's own random stream.
 
         Raises:
@@ -317,58 +289,97 @@ class Posterior:
         """
         refresh = self.refresh if refresh is None else refresh
         self._check_search(validation, refresh, members, tolerance)
-        task = self._task(validation, likelihood or self.likelihood, refresh)
+        cost = Cost(passes)
+        pairs, _ = kept(validation, "validation", self._like, VALIDATED)
+        if refresh is not None:
+            refresh = first_samples(batches(refresh, "refresh", self._like), REFRESHED)
+        _check_likelihood(likelihood)
+        task = self._fitted(inferred(self.model, pairs, likelihood or self.likelihood), pairs, refresh)
         posterior = self._changed(likelihood=task, refresh=refresh)
-        return posterior._searched(validation, members, tolerance, seed)
+        if isinstance(posterior.conditioning, Averaged):
+            return posterior._numbers_searched(pairs, members, cost, seed)
+        found = posterior._labels_searched(pairs, members, tolerance, cost, seed)
+        return found._tempered(pairs, members, seed) if temperature else found
 
-    def _searched(self, validation: Iterable[Any], members: int, tolerance: float, seed: int) -> Posterior:
+    def _numbers_searched(self, validation: list[Pair], members: int, cost: Cost, seed: int) -> Posterior:
+        assert isinstance(self.conditioning, Averaged)
+        assert self.likelihood is not None
+        ways = {type(one.conditioning): one.conditioning for one in self.conditioning.components}
+        chosen, search = loudness.choose(
+            self._weights, self.model, list(ways.values()), validation, members, cost, seed
+        )
+        noise = sum(one.share * (one.conditioning.noise or 1.0) for one in chosen.components)
+        return self._changed(
+            scale=search.scale, scale_search=search, conditioning=chosen, likelihood=self.likelihood.tempered(noise)
+        )
+
+    def _labels_searched(
+        self, validation: list[Pair], members: int, tolerance: float, cost: Cost, seed: int
+    ) -> Posterior:
         posterior, task = self, self.likelihood
         assert task is not None
-        if isinstance(self._conditioning, Regression):
-            return self._searched_regression(validation, members, seed)
         if self.covariance is not None and self.covariance.prior_samples is not None:
             found = fisher(self.model, self._layers, validation, task)
             layers = [replace(layer, fisher=known) for layer, known in zip(self._layers, found, strict=True)]
             posterior = posterior._changed(layers=layers)
-        if isinstance(self._conditioning, LaplaceHead):
-            head = self._conditioning
-            like = next(self.model.parameters()).detach()
-            data, total = evenly(batches(validation, "validation", like), 5000, 1 << 27)
-            rows = head_rows(Replay(copied(self.model).eval(), data, total), head.head, task)
-            posterior = posterior._changed(conditionings=(head.best_spread(rows, members, key("spread", seed)),))
-        judge = Judge(posterior._judged(members, seed), task, validation, members)
-        search = find_scale(judge, tolerance, members)
+        way, stream = posterior.conditioning, key("scale search", operator.index(seed))
+        if isinstance(way, LaplaceHead):
+            replay = Replay(copied(self.model).eval(), validation, 0)
+            way = way.best_spread(head_rows(replay, way.head, task), stream)
+            posterior = posterior._changed(conditioning=way)
+        if not self._layers:  # the head is all there is
+            assert isinstance(way, LaplaceHead)
+            own = ScaleSearch(0.0, {}, tolerance, members, 0, cost.seconds, way.spread)
+            return posterior._changed(scale=0.0, scale_search=own)
+        at = posterior._at_scales(members, stream)
+
+        def judge(scale: float) -> Tensor:
+            ensemble = at(scale)
+            cost.passes += len(ensemble)
+            return sample_losses(ensemble, task, validation)
+
+        search = scale_search.choose(judge, tolerance, members, cost)
+        search = replace(search, head=way.spread if isinstance(way, LaplaceHead) else None)
         return posterior._changed(scale=search.scale, scale_search=search)
 
-    def _searched_regression(self, validation: Iterable[Any], members: int, seed: int) -> Posterior:
-        task = self.likelihood
-        assert task is not None
-        stream = key("scale search", operator.index(seed))
-        noise = [self.noise(i, stream) for i in range(members)]
-        like = next(self.model.parameters()).detach()
-        pairs = list(batches(validation, "validation", like))
-        calls = [0]
-        started = time.perf_counter()
+    def _at_scales(self, members: int, stream: int) -> Callable[[float], Ensemble]:
+        """Ensembles at any scale, of the same noise, which is drawn once where all of it fits in memory."""
+        model, way = copied(self.model), self.conditioning
+        refresh = None if self.refresh is None else first_samples(self.refresh, SEARCHED)
+        keep = members * sum(mean.nbytes for mean in self.mean.values()) <= KEEP_BYTES
+        drawn: dict[int, State] = {}
 
-        def judge(conditioning: Regression, scale: float) -> Judged:
-            calls[0] += members
-            scaled = self.rescaled(scale)
-            fitted = [conditioning.fitted(scaled.at(one)) for one in noise]
-            tau = sum(one.noise for one in fitted) / members
-            placed = conditioning.with_noise(tau)
-            ensemble = Ensemble(
-                placed.module(copied(self.model)), lambda i: placed.placed(fitted[i], stream, i), members
-            )
-            return judged(placed, scale, task.tempered(tau), ensemble, pairs)
+        def weights(scale: float, i: int) -> State:
+            noise = drawn.get(i) or self._weights.noise(i, stream)
+            if keep:
+                drawn[i] = noise
+            if way is None:
+                return self._weights.at(noise, scale)
+            return way.weights(lambda s: self._weights.at(noise, s), scale, stream, i)
 
-        ways = [way for way in self._conditionings if isinstance(way, Regression)]
-        best, tried = search_loudness(judge, ways, lambda: True)
-        nll = {one.scale: min(o.nll for o in tried if o.scale == one.scale) for one in tried}
-        search = ScaleSearch(best.scale, nll, 0.0, members, calls[0], time.perf_counter() - started)
-        final = task.tempered(best.conditioning.noise)
-        return self._changed(
-            scale=best.scale, scale_search=search, likelihood=final, conditionings=(best.conditioning.joined_by(pairs),)
-        )
+        def at(scale: float) -> Ensemble:
+            alike = scale == 0 and not (isinstance(way, LaplaceHead) and way.spread)
+            return Ensemble(model, partial(weights, scale), 1 if alike else members, moved=True, refresh=refresh)
+
+        return at
+
+    def _tempered(self, validation: list[Pair], members: int, seed: int) -> Posterior:
+        """The same with the temperature that validation data asks for."""
+        assert self.likelihood is not None
+        assert self.scale_search is not None
+        ensemble = self.sample(members, key("temperature", operator.index(seed)))
+        task = recalibrated(ensemble, self.likelihood, validation)
+        search = replace(self.scale_search, temperature=task.options()["temperature"])
+        return self._changed(likelihood=task, scale_search=search)
+
+    @property
+    def _like(self) -> Tensor:
+        return next(self.model.parameters()).detach()
+
+    def _fitted(self, task: Likelihood, data: list[Pair], refresh: Iterable[Any] | None) -> Likelihood:
+        """The likelihood with what it estimates, such as a noise variance, at the mean network."""
+        mean = self._changed(conditioning=None, scale=0.0).sample(1, refresh=refresh)
+        return task.fitted((output, target) for _, _, output, target in mean.iterate(data))
 
     def _check_search(
         self, validation: Iterable[Any], refresh: Iterable[Any] | None, members: int, tolerance: float
@@ -378,48 +389,13 @@ class Posterior:
             raise ValueError(f"members must be at least 1, got {members}")
         if not 0 <= tolerance < float("inf"):
             raise ValueError(f"tolerance must be finite and not negative, got {tolerance}")
-        if not self._layers:
+        if not self._layers and self.conditioning is None:
             raise ValueError("this posterior has no noise to scale: nothing was tracked")
         check_reiterable(validation, "validation")
         if refresh is not None:
             check_reiterable(refresh, "refresh")
         if refresh is None and running_layers(self.model):
             raise ValueError("the network has BatchNorm: pass refresh=, training data to recompute its statistics on")
-
-    def _task(self, validation: Iterable[Any], given: Likelihood | None, refresh: Iterable[Any] | None) -> Likelihood:
-        """The likelihood, inferred from the final network's outputs if need be, with what it estimates."""
-        _check_likelihood(given)
-        if given is None:
-            caller, like = Caller(self.model), next(self.model.parameters()).detach()
-            inputs, target = next(batches(validation, "validation", like))
-            args, kwargs = caller.arguments(inputs, target)
-            with torch.no_grad():
-                given = infer(self.model(*args, **kwargs), target)
-        mean = self.rescaled(0).sample(1, refresh=refresh)
-        return given.fitted((output, target) for _, _, output, target in mean.iterate(validation))
-
-    def _judged(self, members: int, seed: int) -> Callable[[float, int], Ensemble]:
-        """Ensembles at any scale, of the same noise, which is drawn once where all of it fits in memory."""
-        stream = key("scale search", operator.index(seed))  # no member that a user samples was judged here
-        model = copied(self.model)
-        keep = members * sum(mean.nbytes for mean in self.mean.values()) <= KEEP_BYTES
-        drawn: dict[int, State] = {}
-
-        def noise(member: int) -> State:
-            found = drawn.get(member) or self.noise(member, stream)
-            if keep:
-                drawn[member] = found
-            return found
-
-        def draw(i: int, scaled: Posterior) -> State:
-            weights = scaled.at(noise(i))
-            return weights if self._conditioning is None else self._conditioning.weights(weights, stream, i)
-
-        def at(scale: float, size: int) -> Ensemble:
-            scaled = self.rescaled(scale)
-            return Ensemble(model, lambda i: draw(i, scaled), size, moved=True, refresh=self.refresh)
-
-        return at
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write tensors and JSON metadata to a safetensors file."""
@@ -437,8 +413,8 @@ class Posterior:
             "fisher": {name: value for layer in self._layers for name, value in layer.fisher.items()},
         }
         about = {
-            "covariance": type(self.covariance).__name__,
-            "options": self.covariance.options(),
+            "covariance": None if self.covariance is None else type(self.covariance).__name__,
+            "options": {} if self.covariance is None else self.covariance.options(),
             "scale": self.scale,
             "joint": list(joint),
             "scale_search": None if self.scale_search is None else self.scale_search.packed(),
@@ -455,7 +431,8 @@ class Posterior:
         final = {name: parameter.detach() for name, parameter in model.named_parameters()}
         more = tensors["deviations"], tensors["fisher"]
         layers = by_layer(final, tensors["mean"], tensors["variance"], joint, *more)
-        covariance = covariance_from_options(about["covariance"], about["options"])
+        name = about["covariance"]
+        covariance = None if name is None else covariance_from_options(name, about["options"])
         search, task = about["scale_search"], about["likelihood"]
         return Posterior(
             model,
@@ -476,11 +453,6 @@ def _packed_likelihood(likelihood: Likelihood | None) -> tuple[str, dict[str, An
     """As JSON; a likelihood that somebody else wrote is theirs to pass again."""
     name = type(likelihood).__name__
     return (name, likelihood.options()) if likelihood is not None and KINDS.get(name) is type(likelihood) else None
-
-
-def _as_weights(layer: Layer, values: State) -> State:
-    """In the weights' own dtype, which what was tracked need not have."""
-    return {name: values[name].to(weight.dtype) for name, weight in layer.weights.items()}
 
 
 def load_posterior(path: str | PathLike[str], model: nn.Module) -> Posterior:

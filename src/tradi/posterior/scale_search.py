@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tradi.ensemble.batches import SameOrder
+from tradi.ensemble.batches import Pair
 from tradi.ensemble.ensemble import Ensemble
-from tradi.prediction.likelihoods import Likelihood, per_value
-from tradi.progress import track
+from tradi.prediction.likelihood import Likelihood, per_value
 
 COARSE = 4.0  # factor between the scales tried first
-FINE = 3  # halvings, in the logarithm, of the interval in which the answer lies
+FINE = 2  # halvings, in the logarithm, of the interval in which the answer lies
+FEW = 20  # samples below which noise must be shown to help
 LARGEST, SMALLEST = 4.0**6, 4.0**-3
 
 
@@ -33,6 +33,8 @@ class ScaleSearch:
         members: networks that each scale was judged by.
         passes: passes over the validation data (each with one over the refresh data, where there is any).
         seconds: wall-clock time of the search.
+        head: factor on the noise of a conditioned head, where there is one.
+        temperature: that outputs are divided by, where it was asked for.
     """
 
     scale: float
@@ -41,6 +43,8 @@ class ScaleSearch:
     members: int
     passes: int
     seconds: float
+    head: float | None = None
+    temperature: float | None = None
 
     def packed(self) -> dict[str, Any]:
         """As JSON, whose keys are text."""
@@ -64,54 +68,45 @@ class ScaleSearch:
         )
 
 
-class Judge:
-    """Validation NLL of every sample at a scale; it counts the passes over the data.
+class Cost:
+    """Counts what a search takes, and says when its budget is used up.
 
     Args:
-        ensemble_at: the ensemble of so many members at a scale, ready to predict.
-        likelihood: what scales are judged by.
-        validation: (inputs, target) batches.
-        members: networks that a scale is judged by.
+        limit: passes over the validation data, at the most; None for as many as it takes.
+
+    Raises:
+        ValueError: if the limit is below 1.
     """
 
-    def __init__(
-        self,
-        ensemble_at: Callable[[float, int], Ensemble],
-        likelihood: Likelihood,
-        validation: Iterable[Any],
-        members: int,
-    ) -> None:
+    def __init__(self, limit: int | None = None) -> None:
+        if limit is not None and limit < 1:
+            raise ValueError(f"passes must be at least 1, got {limit}")
         self.passes = 0
-        self._ensemble_at = ensemble_at
-        self._likelihood = likelihood
-        self._validation = validation
-        self._members = members
-        self._order = SameOrder("validation")
+        self._limit, self._started = limit, time.perf_counter()
 
-    def __call__(self, scale: float) -> Tensor:
-        size = self._members if scale else 1
-        self.passes += size
-        # log mean_j p_j(y) needs one sum over members for every target, not their outputs.
-        totals: dict[int, Tensor] = {}
-        samples = []
-        outputs = self._ensemble_at(scale, size).iterate(self._validation, self._order)
-        for i, batch, output, target in track(outputs, f"judging scale {scale:g}"):
-            value = per_value(self._likelihood, output, target)
-            totals[batch] = torch.logaddexp(totals[batch], value) if i else value
-            if i == size - 1:  # of many pixels no more is kept than of the batches that members take turns over
-                total = totals.pop(batch)
-                samples.append(total.reshape(len(total), -1).nanmean(1))
-        return math.log(size) - torch.cat(samples).double().cpu()
+    def allows(self, passes: int) -> bool:
+        """Whether so many more passes are within the budget."""
+        return self._limit is None or self.passes + passes <= self._limit
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock time since it began."""
+        return time.perf_counter() - self._started
 
 
-def find_scale(judge: Judge, tolerance: float, members: int) -> ScaleSearch:
-    """Search the scales and choose one.
+def choose(judge: Callable[[float], Tensor], tolerance: float, members: int, cost: Cost) -> ScaleSearch:
+    """Search the scales and choose the largest that is accepted.
+
+    Args:
+        judge: validation NLL of every sample at a scale.
+        tolerance: as in `largest_accepted`.
+        members: networks that each scale is judged by, for the record.
+        cost: that the judge counts on.
 
     Raises:
         ValueError: if no scale has a finite NLL.
     """
-    started = time.perf_counter()
-    losses = search(judge, tolerance)
+    losses = search(judge, tolerance, lambda: cost.allows(members))
     nll = {scale: _mean(loss) for scale, loss in losses.items()}
     if min(nll.values()) == math.inf:
         raise ValueError(
@@ -120,36 +115,54 @@ def find_scale(judge: Judge, tolerance: float, members: int) -> ScaleSearch:
         )
     scale = largest_accepted(losses, tolerance)
     if scale == LARGEST:
-        warnings.warn(f"no noise up to {scale:g} times the tracked hurts: was hardly anything tracked?", stacklevel=3)
+        warnings.warn(f"no noise up to {scale:g} times the tracked hurts: was hardly anything tracked?", stacklevel=4)
     if scale == 0 < tolerance:
         warnings.warn(
-            "scale 0, members all alike: no noise is shown to cost less than the tolerance on this validation data; "
-            "more samples or a larger tolerance= may allow some",
-            stacklevel=3,
+            "scale 0: no noise is shown to cost less than the tolerance on this validation data; more samples or a "
+            "larger tolerance= may allow some",
+            stacklevel=4,
         )
-    return ScaleSearch(scale, nll, tolerance, members, judge.passes, time.perf_counter() - started)
+    return ScaleSearch(scale, nll, tolerance, members, cost.passes, cost.seconds)
 
 
-def search(evaluate: Callable[[float], Tensor], tolerance: float) -> dict[float, Tensor]:
+def sample_losses(ensemble: Ensemble, likelihood: Likelihood, validation: list[Pair]) -> Tensor:
+    """NLL of every validation sample under an ensemble; NaN where none of its targets counts."""
+    size = len(ensemble)
+    # log mean_j p_j(y) needs one sum over members for every target, not their outputs.
+    totals: dict[int, Tensor] = {}
+    samples = []
+    for i, batch, output, target in ensemble.iterate(validation):
+        value = per_value(likelihood, output, target)
+        totals[batch] = torch.logaddexp(totals[batch], value) if i else value
+        if i == size - 1:  # of many pixels no more is kept than of the batches that members take turns over
+            total = totals.pop(batch)
+            samples.append(total.reshape(len(total), -1).nanmean(1))
+    return math.log(size) - torch.cat(samples).double().cpu()
+
+
+def search(
+    evaluate: Callable[[float], Tensor], tolerance: float, more: Callable[[], bool] = lambda: True
+) -> dict[float, Tensor]:
     """Losses of the scales that pin down the largest accepted one: coarse steps to bracket it, then halvings.
 
     Args:
         evaluate: losses of the samples at a scale.
         tolerance: as in `largest_accepted`.
+        more: whether the budget allows another scale.
     """
     losses = {0.0: evaluate(0.0), 1.0: evaluate(1.0)}
     high = low = 1.0
-    while largest_accepted(losses, tolerance) == high < LARGEST:
+    while largest_accepted(losses, tolerance) == high < LARGEST and more():
         high *= COARSE
         losses[high] = evaluate(high)
-    while low > SMALLEST and (largest_accepted(losses, tolerance) == 0 or _best(losses) == low):
+    while low > SMALLEST and largest_accepted(losses, tolerance) == 0 and more():
         low /= COARSE
         losses[low] = evaluate(low)
     for _ in range(FINE):
-        best, answer = _best(losses), largest_accepted(losses, tolerance)
-        # The answer lies between what is accepted and the next scale up; the best, on which it depends, to either side.
-        middles = [_middle(losses, answer, 1), _middle(losses, best, 1), _middle(losses, best, -1)]
-        for middle in {m for m in middles if m is not None}:
+        tried, answer = sorted(losses), largest_accepted(losses, tolerance)
+        louder = [scale for scale in tried if scale > answer]
+        if answer and louder and more():  # the answer lies between what is accepted and the next scale up
+            middle = math.sqrt(answer * louder[0])
             losses[middle] = evaluate(middle)
     return losses
 
@@ -157,39 +170,33 @@ def search(evaluate: Callable[[float], Tensor], tolerance: float) -> dict[float,
 def largest_accepted(losses: dict[float, Tensor], tolerance: float) -> float:
     r"""The largest scale that is shown to cost at most `tolerance` more than every smaller one.
 
-    $$ \bar d + s_d / \sqrt n \le \text{tolerance}, \quad d_i = l_i - l_i^{\text{smaller}} $$
+    $$ \bar d + s_d / \sqrt n + 20\, \text{tolerance} / n \le \text{tolerance}, \quad
+       d_i = l_i - l_i^{\text{smaller}} $$
 
     Few samples cannot show that noise is harmless: then the answer stays near 0, however low the NLL of a scale may
-    happen to be on them.
+    happen to be on them. Below 20 of them, noise has to be shown to help.
     """
     scales = sorted(losses)
 
     def harmless(scale: float) -> bool:
-        return all(_price(losses[scale], losses[smaller]) <= tolerance for smaller in scales if smaller < scale)
+        return all(
+            _price(losses[scale], losses[smaller], tolerance) <= tolerance for smaller in scales if smaller < scale
+        )
 
     return max(filter(harmless, scales))
 
 
-def _price(loss: Tensor, other: Tensor) -> float:
+def _price(loss: Tensor, other: Tensor, tolerance: float) -> float:
     """What one loss costs more than another, with its standard error, over the samples that have a target."""
     if _mean(loss) == math.inf:
         return math.inf
     excess = (loss - other)[~loss.isnan()]
-    mean = excess.mean().item()
-    return mean if mean == -math.inf else mean + excess.std(correction=0).item() / math.sqrt(len(excess))
-
-
-def _best(losses: dict[float, Tensor]) -> float:
-    return min(losses, key=lambda scale: _mean(losses[scale]))
+    mean, size = excess.mean().item(), len(excess)
+    if mean == -math.inf:
+        return mean
+    return mean + excess.std().item() / math.sqrt(size) + FEW * tolerance / size if size > 1 else math.inf
 
 
 def _mean(losses: Tensor) -> float:
     mean = losses.nanmean().item()
     return mean if math.isfinite(mean) else math.inf
-
-
-def _middle(losses: dict[float, Tensor], scale: float, direction: int) -> float | None:
-    """Geometric middle of a scale and its neighbour among those tried, if neither is 0 nor missing."""
-    tried = sorted(losses)
-    other = tried.index(scale) + direction
-    return math.sqrt(scale * tried[other]) if scale > 0 and 0 < other < len(tried) else None

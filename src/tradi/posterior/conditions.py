@@ -1,4 +1,4 @@
-"""What comes after training: which layer is conditioned, on which rows, and how."""
+"""What `condition` decides: on which rows, which layer, and how."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tradi.ensemble.batches import Caller, Pair, batches, evenly, samples_in
+from tradi.ensemble.batches import Caller, Pair, batches, bytes_in, evenly, samples_in
 from tradi.ensemble.batchnorm import running_layers
 from tradi.ensemble.copying import copied
 from tradi.posterior.activations import SAMPLES, gatherings
-from tradi.posterior.conditioning import Conditioning, HeadRegression, Regression, Replay
+from tradi.posterior.conditioning import HeadRegression, Regression, Replay
 from tradi.posterior.head import State, find_head
 from tradi.posterior.laplace import LaplaceHead
 from tradi.posterior.layers import Layer
@@ -25,23 +25,25 @@ from tradi.prediction.likelihoods import infer
 from tradi.prediction.number_likelihoods import Gaussian, SquaredError
 
 ROWS = 20_000  # training samples that are kept to condition on, at the most, evenly spread over the loader
-KEPT_BYTES = 1 << 28  # and their size
-REFRESHED = 2048  # training samples that BatchNorm's statistics are recomputed on
+VALIDATED = 2048  # validation samples that scales are judged on, at the most, evenly spread over the loader
+KEPT_BYTES = 1 << 29  # and the size of either
+REFRESHED = 2048  # training samples that BatchNorm's statistics are recomputed on, at the most
+SEARCHED = 512  # of them while scales are compared
 SMALL = 1 << 24  # bytes of a square matrix over all weights, below which all of them are conditioned: 1,448 weights
 
 
-def kept_rows(train: Iterable[Any], like: Tensor) -> tuple[list[Pair], int]:
-    """The training rows to condition on, and how many there are in all."""
-    return evenly(batches(train, "train", like), ROWS, KEPT_BYTES)
+def kept(loader: Iterable[Any], argument: str, like: Tensor, samples: int = ROWS) -> tuple[list[Pair], int]:
+    """The samples that fit in memory, and how many there are in all; the loader is read once."""
+    return evenly(batches(loader, argument, like), samples, KEPT_BYTES)
 
 
-def first_samples(data: list[Pair], most: int) -> list[Pair]:
-    """The first batches that have so many samples together, or all of them."""
+def first_samples(data: Iterable[Pair], most: int) -> list[Pair]:
+    """The first batches that have so many samples together, or all of them; no more is read."""
     found: list[Pair] = []
     for batch in data:
-        if sum(map(samples_in, found)) >= most:
-            break
         found.append(batch)
+        if sum(map(samples_in, found)) >= most or sum(map(bytes_in, found)) >= KEPT_BYTES:
+            break
     return found
 
 
@@ -55,10 +57,10 @@ def inferred(model: nn.Module, data: list[Pair], given: Likelihood | None) -> Li
         return infer(model(*args, **kwargs), target)
 
 
-def conditionings(
+def conditioned(
     model: nn.Module, data: list[Pair], total: int, likelihood: Likelihood, centre: State, layer: str | None
-) -> tuple[Conditioning, ...]:
-    """The ways in which this network can be conditioned, the widest first.
+) -> LaplaceHead | list[Regression]:
+    """How this network is conditioned: for labels by Laplace, for numbers in one or two ways, all weights first.
 
     Args:
         model: the trained network.
@@ -76,17 +78,17 @@ def conditionings(
     args, kwargs = replay.caller.arguments(*data[0])
     head = find_head(replay.model, args, kwargs, likelihood, layer)
     if isinstance(likelihood, Classification | Tokens | Bernoulli):
-        return (LaplaceHead.of(replay, head, likelihood),)
+        return LaplaceHead.of(replay, head, likelihood)
     if not isinstance(likelihood, Gaussian | SquaredError):
         raise TypeError(f"{likelihood!r} cannot be conditioned: choose the scale alone, with choose_scale(validation)")
     regressions: list[Regression] = [HeadRegression(replay, head, likelihood, centre)]
     weights = sum(value.numel() for value in centre.values())
-    if 8 * weights * weights <= SMALL and not running_layers(model):
+    if 0 < 8 * weights * weights <= SMALL and not running_layers(model):
         try:
             regressions.insert(0, NetworkRegression(replay, head, likelihood, centre))
         except Exception as error:  # whatever torch.func says of an operation that it cannot differentiate in batches
             warnings.warn(f"only the last layer is conditioned, as all weights cannot be: {error}", stacklevel=4)
-    return tuple(regressions)
+    return regressions
 
 
 def with_moments(model: nn.Module, layers: list[Layer], data: list[Pair]) -> list[Layer]:
