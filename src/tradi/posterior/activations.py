@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -74,7 +75,7 @@ class Gathering:
         bias: name of its bias, if it is tracked.
     """
 
-    def __init__(self, module: nn.Module, weight: str, bias: str | None) -> None:
+    def __init__(self, module: Any, weight: str, bias: str | None) -> None:
         self._module, self._weight, self._bias = module, weight, bias
         self._sum: Tensor | None = None
         self._rows = 0

@@ -37,7 +37,8 @@ class Conditioning(ABC):
         Args:
             draw: its weights before the data was seen, at a scale.
             scale: the posterior's own.
-            seed, member: of the random numbers.
+            seed: of the random numbers.
+            member: its number.
         """
 
     def rescaled(self, scale: float) -> Conditioning:
@@ -126,7 +127,7 @@ class Regression(ABC):
         centre: the tracked mean, by parameter name.
         noise: $\tau$; None takes every member's own.
 
-    `what` names the weights that are conditioned. Its `precisions`, $\kappa$, have the highest evidence where `with_precision_at` was told to look.
+    `what` names the weights that are conditioned; `with_precision_at` finds the most probable `precisions`, $\kappa$.
     """
 
     what: str
@@ -147,7 +148,7 @@ class Regression(ABC):
     def _observations(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Targets and relative noise variances of every batch, (rows, outputs)."""
         for output, target, _ in self.replay.run(self.centre):
-            prediction = self.likelihood.predict(_of_one_member(self.likelihood.output(output)))
+            prediction: Any = self.likelihood.predict(_of_one_member(self.likelihood.output(output)))
             y = target_like(target, self.likelihood.linear(output))
             yield as_rows(y, self.head), as_rows(prediction.variances[0], self.head)
 
@@ -171,7 +172,7 @@ class Regression(ABC):
     def with_precision_at(self, drawn: State) -> Regression:
         """The same with the prior precisions of the highest evidence where a member was drawn."""
         sums = self.sums(self.replay.refreshed(drawn))
-        near = self.precisions or [None] * len(sums)
+        near: list[float | None] = [*self.precisions] or [None] * len(sums)
         return self._changed(precisions=[most_probable(*pair) for pair in zip(sums, near, strict=True)])
 
     def with_noise(self, noise: float) -> Regression:

@@ -29,7 +29,7 @@ class Head:
     """
 
     name: str
-    module: nn.Module
+    module: Any
     first: int
     outputs: int
     siblings: tuple[str, ...] = ()
@@ -58,11 +58,11 @@ class Head:
 class Seen:
     """Input and output of one layer in the latest forward pass."""
 
-    input: Tensor = torch.empty(0)
-    output: Tensor = torch.empty(0)
+    input: Tensor
+    output: Tensor
 
 
-def layer_matrix(name: str, module: nn.Module, state: State) -> Tensor:
+def layer_matrix(name: str, module: Any, state: State) -> Tensor:
     """A layer's weights in a state as one matrix, (outputs, inputs), a bias as its last column."""
     (values,) = Form.of(module).matrix(state[f"{name}.weight" if name else "weight"])
     if module.bias is None:
@@ -70,7 +70,7 @@ def layer_matrix(name: str, module: nn.Module, state: State) -> Tensor:
     return torch.cat([values, state[f"{name}.bias" if name else "bias"][:, None]], 1)
 
 
-def layer_state(name: str, module: nn.Module, values: Tensor, like: State) -> State:
+def layer_state(name: str, module: Any, values: Tensor, like: State) -> State:
     """The inverse of `layer_matrix`, in the types of `like`."""
     prefix = f"{name}." if name else ""
     found = {}
@@ -89,7 +89,8 @@ def find_head(
 
     Args:
         model: in eval mode.
-        args, kwargs: a batch, as the model takes it.
+        args: of a batch, as the model takes it.
+        kwargs: of it, likewise.
         likelihood: says which part of the output is meant.
         layer: name of the layer, where the user says it.
 
@@ -124,7 +125,7 @@ def _place(module: nn.Module, output: Tensor, wanted: Tensor) -> tuple[int, int]
         return None
     axis = -1 if isinstance(module, nn.Linear) else 1
     step, width = output.stride(axis), output.shape[axis]
-    offset = wanted.storage_offset() - output.storage_offset()
+    offset = int(wanted.storage_offset()) - int(output.storage_offset())
     share, rest = divmod(wanted.numel() * width, output.numel())
     first, odd = divmod(offset, step) if step else (0, offset)
     if rest or odd or not 0 < share <= width - first:

@@ -46,7 +46,7 @@ class Rows:
         return self.labels.ndim == 2
 
     def losses(self, logits: Tensor) -> Tensor:
-        """Negative log-likelihood of every row under members' logits, (members, rows, outputs), averaged as they are."""
+        """Negative log-likelihood of every row under the members of an ensemble: logits (members, rows, outputs)."""
         if self.independent:
             signs = torch.where(self.labels == 1, 1.0, -1.0).to(logits)
             known = (self.labels >= 0).to(logits)
@@ -214,7 +214,10 @@ class Kronecker:
         return Kronecker((inputs[0].clamp_min(0), inputs[1]), (outputs[0].clamp_min(0), outputs[1]))
 
     def most_probable_precision(self, theta: Tensor) -> float:
-        r"""$\lambda$ with the highest evidence, $\frac P2 \log\lambda - \frac\lambda2|\theta|^2 - \frac12\log|H+\lambda|$."""
+        r"""The $\lambda$ with the highest evidence.
+
+        $$ \log Z = \tfrac P2 \log\lambda - \tfrac\lambda2 |\theta|^2 - \tfrac12 \log|H + \lambda I| $$
+        """
         eigenvalues = (self.outputs[0][:, None] * self.inputs[0]).flatten()
         square, count = theta.square().sum().item(), theta.numel()
 

@@ -45,7 +45,7 @@ class Linearised(nn.Module):
         def mean(weights: State) -> Tensor:
             return self._likelihood.linear(functional_call(self.network, weights, args, kwargs))
 
-        at_point, change = jvp(mean, (point,), (step,))
+        at_point, change, *_ = jvp(mean, (point,), (step,))
         return self._likelihood.with_linear(self.network(*args, **kwargs), at_point + change)
 
 

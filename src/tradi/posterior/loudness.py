@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -76,7 +77,8 @@ def judged(
     assert conditioning.noise is not None
     likelihood = conditioning.likelihood.tempered(conditioning.noise)
     outputs = ensemble.outputs(validation)
-    factor = noise_factor(likelihood.predict(outputs), validation)
+    prediction: Any = likelihood.predict(outputs)
+    factor = noise_factor(prediction, validation)
     prediction = likelihood.tempered(factor).predict(outputs)
     y = torch.cat([target.reshape(-1) for _, target in validation]).to(prediction.mean).reshape(prediction.mean.shape)
     losses = -prediction.log_prob(y).double().reshape(len(y), -1).sum(1)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -16,13 +15,12 @@ from torch import Tensor, nn
 from tradi.ensemble.batches import Pair, batches, check_reiterable
 from tradi.ensemble.batchnorm import running_layers
 from tradi.ensemble.copying import copied
-from tradi.ensemble.ensemble import KEEP_BYTES, Ensemble
-from tradi.posterior import loudness, scale_search
+from tradi.ensemble.ensemble import Ensemble
+from tradi.posterior import loudness
 from tradi.posterior.activations import Activations
-from tradi.posterior.conditioning import Conditioning, Replay
+from tradi.posterior.conditioning import Conditioning
 from tradi.posterior.conditions import (
     REFRESHED,
-    SEARCHED,
     VALIDATED,
     conditioned,
     first_samples,
@@ -34,12 +32,13 @@ from tradi.posterior.covariance import Covariance, Independent, covariance_from_
 from tradi.posterior.distribution import State, WeightDistribution, check_finite
 from tradi.posterior.files import Packed, fill, model_tensors, read, write
 from tradi.posterior.fisher import fisher
-from tradi.posterior.laplace import LaplaceHead, head_rows
+from tradi.posterior.label_search import LabelSearch
+from tradi.posterior.laplace import LaplaceHead
 from tradi.posterior.layers import Layer, by_layer
 from tradi.posterior.loudness import Averaged, Component
 from tradi.posterior.randomness import key
 from tradi.posterior.recalibration import recalibrated
-from tradi.posterior.scale_search import Cost, ScaleSearch, sample_losses
+from tradi.posterior.scale_search import Cost, ScaleSearch
 from tradi.prediction.likelihoods import KINDS, Likelihood, likelihood_from_options
 
 
@@ -239,14 +238,17 @@ class Posterior:
         task = inferred(self.model, data, likelihood or self.likelihood)
         refresh = first_samples(data, REFRESHED)
         task = self._fitted(task, data, refresh)
-        way = conditioned(self.model, data, total, task, self.mean, layer)
+        ways = conditioned(self.model, data, total, task, self.mean, layer)
         covariance = self.covariance
         if covariance is None:
-            covariance = Activations() if isinstance(way, LaplaceHead) else Independent()
+            covariance = Activations() if isinstance(ways, LaplaceHead) else Independent()
         layers = with_moments(self.model, self._layers, data) if covariance.needs_moments else self._layers
-        if not isinstance(way, LaplaceHead):
-            centre = [one.with_precision_at(self.mean) for one in way]
-            way = Averaged(tuple(Component(float(n == 0), self.scale, one) for n, one in enumerate(centre)))
+        way: Conditioning
+        if isinstance(ways, LaplaceHead):
+            way = ways
+        else:
+            at_mean = [one.with_precision_at(self.mean) for one in ways]
+            way = Averaged(tuple(Component(float(n == 0), self.scale, one) for n, one in enumerate(at_mean)))
         return self._changed(
             layers=layers, covariance=covariance, likelihood=task, refresh=refresh, conditioning=way, scale_search=None
         )
@@ -322,46 +324,9 @@ class Posterior:
             found = fisher(self.model, self._layers, validation, task)
             layers = [replace(layer, fisher=known) for layer, known in zip(self._layers, found, strict=True)]
             posterior = posterior._changed(layers=layers)
-        way, stream = posterior.conditioning, key("scale search", operator.index(seed))
-        if isinstance(way, LaplaceHead):
-            replay = Replay(copied(self.model).eval(), validation, 0)
-            way = way.best_spread(head_rows(replay, way.head, task), stream)
-            posterior = posterior._changed(conditioning=way)
-        if not self._layers:  # the head is all there is
-            assert isinstance(way, LaplaceHead)
-            own = ScaleSearch(0.0, {}, tolerance, members, 0, cost.seconds, way.spread)
-            return posterior._changed(scale=0.0, scale_search=own)
-        at = posterior._at_scales(members, stream)
-
-        def judge(scale: float) -> Tensor:
-            ensemble = at(scale)
-            cost.passes += len(ensemble)
-            return sample_losses(ensemble, task, validation)
-
-        search = scale_search.choose(judge, tolerance, members, cost)
-        search = replace(search, head=way.spread if isinstance(way, LaplaceHead) else None)
-        return posterior._changed(scale=search.scale, scale_search=search)
-
-    def _at_scales(self, members: int, stream: int) -> Callable[[float], Ensemble]:
-        """Ensembles at any scale, of the same noise, which is drawn once where all of it fits in memory."""
-        model, way = copied(self.model), self.conditioning
-        refresh = None if self.refresh is None else first_samples(self.refresh, SEARCHED)
-        keep = members * sum(mean.nbytes for mean in self.mean.values()) <= KEEP_BYTES
-        drawn: dict[int, State] = {}
-
-        def weights(scale: float, i: int) -> State:
-            noise = drawn.get(i) or self._weights.noise(i, stream)
-            if keep:
-                drawn[i] = noise
-            if way is None:
-                return self._weights.at(noise, scale)
-            return way.weights(lambda s: self._weights.at(noise, s), scale, stream, i)
-
-        def at(scale: float) -> Ensemble:
-            alike = scale == 0 and not (isinstance(way, LaplaceHead) and way.spread)
-            return Ensemble(model, partial(weights, scale), 1 if alike else members, moved=True, refresh=refresh)
-
-        return at
+        search = LabelSearch(posterior._weights, self.model, task, self.refresh, members, tolerance, seed)
+        way, chosen = search.choose(self.conditioning, validation, cost)
+        return posterior._changed(scale=chosen.scale, scale_search=chosen, conditioning=way)
 
     def _tempered(self, validation: list[Pair], members: int, seed: int) -> Posterior:
         """The same with the temperature that validation data asks for."""

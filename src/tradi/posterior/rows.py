@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ def positions(module: nn.Module, output: Tensor) -> int:
     return (output.shape[1:-1] if isinstance(module, nn.Linear) else output.shape[2:]).numel()
 
 
-def rows(module: nn.Module, x: Tensor, output: Tensor, at: Tensor | None = None) -> Tensor:
+def rows(module: Any, x: Tensor, output: Tensor, at: Tensor | None = None) -> Tensor:
     """What the layer multiplies with its matrix, (groups, samples * positions, inputs).
 
     For every group of the layer, `rows @ matrix.T` plus the bias is its output, position by position.
@@ -46,7 +47,8 @@ def rows(module: nn.Module, x: Tensor, output: Tensor, at: Tensor | None = None)
     for axis, (k, d, s) in enumerate(zip(kernel, dilation, stride, strict=True), 2):
         windows = windows.unfold(axis, d * (k - 1) + 1, s)[..., ::d]  # a view: nothing is copied
     places = torch.arange(size.numel(), device=x.device) if at is None else at.to(x.device)
-    chosen = windows.movedim(1, len(size) + 1)[(slice(None), *_unravelled(places, size))]
+    place: tuple[Any, ...] = (slice(None), *_unravelled(places, size))
+    chosen = windows.movedim(1, len(size) + 1)[place]
     # (samples, positions, channels, *kernel) in the groups that channels belong to
     grouped = chosen.reshape(len(x), len(places), module.groups, -1)
     return grouped.permute(2, 0, 1, 3).reshape(module.groups, -1, grouped.shape[-1])
@@ -65,7 +67,7 @@ class Form:
     groups: int = 1
 
     @staticmethod
-    def of(module: nn.Module) -> Form:
+    def of(module: Any) -> Form:
         """The form of a layer for which `is_linear` holds, or of an embedding."""
         if isinstance(module, nn.Embedding):
             return Form("embedding")
@@ -96,7 +98,7 @@ class Form:
         return values.reshape(shape)
 
 
-def _padded(module: nn.Module, x: Tensor) -> Tensor:
+def _padded(module: Any, x: Tensor) -> Tensor:
     """The input of a convolution with its padding around it."""
     sides: list[int] = []
     for axis in reversed(range(len(module.kernel_size))):
@@ -109,10 +111,11 @@ def _padded(module: nn.Module, x: Tensor) -> Tensor:
     return F.pad(x, sides, "constant" if module.padding_mode == "zeros" else module.padding_mode)
 
 
-def _spread_out(module: nn.Module, x: Tensor, size: torch.Size) -> Tensor:
+def _spread_out(module: Any, x: Tensor, size: torch.Size) -> Tensor:
     """The input of a transposed convolution with zeros between and around: a plain convolution of it is the same."""
     spread = x.new_zeros(*x.shape[:2], *((n - 1) * s + 1 for n, s in zip(x.shape[2:], module.stride, strict=True)))
-    spread[(..., *(slice(None, None, s) for s in module.stride))] = x
+    place: tuple[Any, ...] = (..., *(slice(None, None, s) for s in module.stride))
+    spread[place] = x
     sides: list[int] = []
     for axis in reversed(range(len(size))):
         reach = module.dilation[axis] * (module.kernel_size[axis] - 1)

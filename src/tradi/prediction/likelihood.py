@@ -58,6 +58,7 @@ class Likelihood(ABC):
         Raises:
             TypeError: if the task is not about labels.
         """
+        del target
         raise TypeError(f"{self!r} is not about labels")
 
     def tempered(self, factor: float) -> Likelihood:
