@@ -17,7 +17,7 @@ from tradi.posterior.randomness import Stream
 from tradi.posterior.rows import Form, is_linear, positions, rows
 
 SAMPLES = 4096  # training inputs that second moments are measured on, at the most
-PLACES = 64  # positions of a sample, at the most: the same random ones for all samples of a batch
+PLACES = 8  # positions of a sample, at the most: the same random ones for all samples of a batch
 WIDEST = 2048  # inputs of a layer whose second moments are kept as a matrix; of wider ones the diagonal alone
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tradi.ensemble.batches import Caller, Pair, batches, bytes_in, evenly, samples_in
+from tradi.ensemble.batches import Caller, Pair, batches, bytes_in, evenly, every_kth, samples_in
 from tradi.ensemble.batchnorm import running_layers
 from tradi.ensemble.copying import copied
+from tradi.ensemble.joining import concatenated, joined
 from tradi.posterior.activations import SAMPLES, gatherings
 from tradi.posterior.conditioning import HeadRegression, Regression, Replay
 from tradi.posterior.head import State, find_head
@@ -27,14 +29,25 @@ from tradi.prediction.number_likelihoods import Gaussian, SquaredError
 ROWS = 20_000  # training samples that are kept to condition on, at the most, evenly spread over the loader
 VALIDATED = 2048  # validation samples that scales are judged on, at the most, evenly spread over the loader
 KEPT_BYTES = 1 << 29  # and the size of either
-REFRESHED = 2048  # training samples that BatchNorm's statistics are recomputed on, at the most
-SEARCHED = 512  # of them while scales are compared
+REFRESHED = 512  # training samples that BatchNorm's statistics are recomputed on, at the most, likewise spread
+REFRESHED_BYTES = 1 << 26  # and their size
 SMALL = 1 << 24  # bytes of a square matrix over all weights, below which all of them are conditioned: 1,448 weights
 
 
 def kept(loader: Iterable[Any], argument: str, like: Tensor, samples: int = ROWS) -> tuple[list[Pair], int]:
     """The samples that fit in memory, and how many there are in all; the loader is read once."""
     return evenly(batches(loader, argument, like), samples, KEPT_BYTES)
+
+
+def some_samples(data: list[Pair]) -> list[Pair]:
+    """Samples to refresh BatchNorm on, evenly spread over the data: whatever its order, all of it is represented."""
+    size, most = sum(map(samples_in, data)), sum(map(bytes_in, data))
+    step = max(-(-size // REFRESHED), -(-most // REFRESHED_BYTES))
+    some = [every_kth(batch, step) for batch in data]
+    if step > 1:
+        with suppress(TypeError):  # samples that cannot be joined stay in small batches
+            some = [joined(concatenated, some)]
+    return [batch for batch in some if samples_in(batch) > 1] or data  # BatchNorm cannot see a batch of one sample
 
 
 def first_samples(data: Iterable[Pair], most: int) -> list[Pair]:

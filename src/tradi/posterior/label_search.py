@@ -15,7 +15,6 @@ from tradi.ensemble.copying import copied
 from tradi.ensemble.ensemble import KEEP_BYTES, Ensemble
 from tradi.posterior import scale_search
 from tradi.posterior.conditioning import Conditioning, Replay
-from tradi.posterior.conditions import SEARCHED, first_samples
 from tradi.posterior.distribution import State, WeightDistribution
 from tradi.posterior.laplace import LaplaceHead, head_rows
 from tradi.posterior.randomness import key
@@ -62,13 +61,12 @@ class LabelSearch:
             head = way.spread
         if not self.weights.layers:  # the head is all there is
             return way, ScaleSearch(0.0, {}, self.tolerance, self.members, 0, cost.seconds, head)
-        refresh = None if self.refresh is None else first_samples(self.refresh, SEARCHED)
         model, drawn = copied(self.model), _Drawn(self.weights, self.members, stream)
 
         def judge(scale: float) -> Tensor:
             size = 1 if scale == 0 and not head else self.members  # without noise, all members are alike
             draw = partial(drawn.member, way, scale)
-            ensemble = Ensemble(model, draw, size, moved=True, refresh=refresh)
+            ensemble = Ensemble(model, draw, size, moved=True, refresh=self.refresh)
             cost.passes += size
             return sample_losses(ensemble, self.likelihood, validation)
 

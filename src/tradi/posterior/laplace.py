@@ -20,7 +20,7 @@ from tradi.prediction.likelihood import Likelihood
 SPREADS = tuple(2.0 ** (k / 2) for k in range(-4, 7))  # r that are tried, besides 0: a quarter to eight
 JUDGES = 20  # heads that an r is judged by
 FEW = 5  # rows: with about so many, noise must be far better than none to be chosen
-ROWS = 10_000  # samples, pixels or tokens that the curvature is measured on, at the most
+ROWS = 5_000  # samples, pixels or tokens that the curvature is measured on, at the most
 MAX_BYTES = 1 << 26  # of a full curvature matrix: 2,896 weights; larger heads get Kronecker factors
 
 

@@ -26,6 +26,7 @@ from tradi.posterior.conditions import (
     first_samples,
     inferred,
     kept,
+    some_samples,
     with_moments,
 )
 from tradi.posterior.covariance import Covariance, Independent, covariance_from_options
@@ -236,7 +237,7 @@ class Posterior:
         _check_likelihood(likelihood or self.likelihood)
         data, total = kept(train, "train", self._like)
         task = inferred(self.model, data, likelihood or self.likelihood)
-        refresh = first_samples(data, REFRESHED)
+        refresh = some_samples(data)
         task = self._fitted(task, data, refresh)
         ways = conditioned(self.model, data, total, task, self.mean, layer)
         covariance = self.covariance
