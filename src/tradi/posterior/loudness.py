@@ -20,9 +20,10 @@ from tradi.posterior.randomness import Stream, key
 from tradi.posterior.recalibration import noise_factor
 from tradi.posterior.scale_search import Cost, ScaleSearch
 
-SCALES = (2.0, 0.5, 0.0, 8.0, 32.0, 128.0)  # in tracked deviations; the paper's start, W(0), is some hundred of them
+SCALES = (2.0, 8.0, 32.0, 128.0)  # in tracked deviations; the paper's start, W(0), is some hundred of them
 SEARCHED = 8000  # training rows that members are conditioned on while scales are compared; all of them afterwards
-QUIET_ROWS = 5  # rows that the evidence of all training rows counts for: it prefers quiet draws
+TRUST = 0.5  # of what validation rows say: few members judge a scale, and their noise is in it
+QUIET_ROWS = 2  # rows that the evidence of all training rows counts for: it prefers quiet draws
 WIDER = 3.0  # nats by which validation data must prefer the last layer over all weights
 NEGLIGIBLE = 12.0  # nats behind the best at which a scale is left out
 
@@ -82,7 +83,7 @@ def judged(
     prediction = likelihood.tempered(factor).predict(outputs)
     y = torch.cat([target.reshape(-1) for _, target in validation]).to(prediction.mean).reshape(prediction.mean.shape)
     losses = -prediction.log_prob(y).double().reshape(len(y), -1).sum(1)
-    support = QUIET_ROWS * evidence / conditioning.rows - losses.sum().item()
+    support = QUIET_ROWS * evidence / conditioning.rows - TRUST * losses.sum().item()
     found = conditioning.with_noise(factor * conditioning.noise)
     return Judged(found, scale, losses, support if math.isfinite(support) else -math.inf)
 
@@ -105,7 +106,7 @@ def search(
     for way in ways:
         tried: list[Judged] = []
         for scale in scales:
-            lost = tried and scale > 2 and tried[-1].support < max(one.support for one in tried) - NEGLIGIBLE
+            lost = tried and tried[-1].support < max(one.support for one in tried) - NEGLIGIBLE
             if tried and (lost or not more()):
                 break
             tried.append(judge(way, scale))
@@ -116,7 +117,7 @@ def search(
 def averaged(everything: Sequence[Judged]) -> tuple[Component, ...]:
     r"""Shares of the members for every scale: its posterior probability, given the validation data.
 
-    $$ w_s \propto \exp\Big(\sum_i \log p_s(y_i) + \tfrac5n \log Z_s\Big) $$
+    $$ w_s \propto \exp\Big(\tfrac12 \sum_i \log p_s(y_i) + \tfrac2n \log Z_s\Big) $$
 
     Few validation rows spread the members over many scales, many settle it. One way to condition is taken for all of
     them: all weights, unless validation data clearly prefers the last layer alone.
