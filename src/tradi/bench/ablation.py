@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tradi.bench.measures import REGRESSION, against_ood, columns
-from tradi.bench.methods import Method, Single, Tradi, Untracked
+from tradi.bench.methods import Laplace, Method, Single, Tradi, Untracked
 from tradi.bench.mnist import MNIST_OOD
 from tradi.bench.spec import Benchmark
 from tradi.bench.tables import ByMethod, Column, Overview
 from tradi.bench.uci import UCI
 from tradi.filter.gains import FadingMemory
 from tradi.filter.kalman import Kalman
+from tradi.posterior.activations import Activations
 from tradi.posterior.covariance import FourierFeatures, Independent
 
 DEFAULT = Tradi()
@@ -25,27 +26,22 @@ METHODS: dict[str, Method] = {
     "Single network": Single(),
     "TRADI": DEFAULT,
     "control: no tracking": Untracked(),
-    "control: no tracking, no information": Untracked(covariance=FourierFeatures(prior_samples=None)),
+    "control: last layer alone": Laplace(),
+    "not conditioned": replace(DEFAULT, covariance=Independent(shrinkage=1.0), conditioned=False),
+    "not conditioned, kernel of weight values": replace(DEFAULT, covariance=FourierFeatures(), conditioned=False),
+    "noise: independent, of a weight": replace(DEFAULT, covariance=Independent()),
+    "noise: independent, of a layer": replace(DEFAULT, covariance=Independent(shrinkage=1.0)),
+    "noise: kernel of weight values": replace(DEFAULT, covariance=FourierFeatures()),
+    "noise: activations": replace(DEFAULT, covariance=Activations()),
+    "noise: activations, floor 1e-3": replace(DEFAULT, covariance=Activations(1e-3)),
+    "noise: activations, floor 1e-5": replace(DEFAULT, covariance=Activations(1e-5)),
     "filter: paper": replace(DEFAULT, kalman=Kalman.paper(), select="*"),
     "filter: released": replace(DEFAULT, kalman=Kalman.released()),
     "memory: whole run": replace(DEFAULT, kalman=_memory(1.0)),
     "memory: last third": replace(DEFAULT, kalman=_memory(1 / 3)),
     "memory: last thirtieth": replace(DEFAULT, kalman=_memory(1 / 30)),
-    "variance: half shrunk": replace(DEFAULT, covariance=FourierFeatures(shrinkage=0.5)),
-    "variance: per weight": replace(DEFAULT, covariance=FourierFeatures(shrinkage=0.0)),
-    "information: left out": replace(DEFAULT, covariance=FourierFeatures(prior_samples=None)),
-    "information: trusted more": replace(DEFAULT, covariance=FourierFeatures(prior_samples=5.0)),
-    "information: trusted less": replace(DEFAULT, covariance=FourierFeatures(prior_samples=500.0)),
-    "kernel: independent": replace(DEFAULT, covariance=Independent(shrinkage=1.0, prior_samples=50.0)),
-    "kernel: 0.1 of the spread": replace(DEFAULT, covariance=FourierFeatures(length_scale=0.1)),
-    "kernel: 1 of the spread": replace(DEFAULT, covariance=FourierFeatures(length_scale=1.0)),
-    "kernel: ell = 1": replace(DEFAULT, covariance=FourierFeatures(length_scale=1.0, absolute=True)),
-    "scale: 1": replace(DEFAULT, tolerance=None),
     "scale: within 0": replace(DEFAULT, tolerance=0.0),
-    "scale: within 0.005": replace(DEFAULT, tolerance=0.005),
     "scale: within 0.01": replace(DEFAULT, tolerance=0.01),
-    "features: 1": replace(DEFAULT, covariance=FourierFeatures(features=1)),
-    "features: 100": replace(DEFAULT, covariance=FourierFeatures(features=100)),
     "members: 5": replace(DEFAULT, members=5),
     "members: 100": replace(DEFAULT, members=100),
 }

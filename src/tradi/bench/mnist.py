@@ -76,10 +76,13 @@ def _without(digits: tuple[int, ...], images: Tensor, labels: Tensor) -> tuple[T
 
 
 def probes(images: Tensor) -> dict[str, Tensor]:
-    """Validation images that are digits no more: inverted, their pixels in another order, and mere noise."""
+    """Validation images that are digits no more: far (inverted, shuffled, mere noise) and near (turned, mixed)."""
     generator = torch.Generator().manual_seed(0)
     low, high = images.min(), images.max()
+    others = images[torch.randperm(len(images), generator=generator)]
     return {
+        "turned": images.view(-1, 28, 28).rot90(1, (1, 2)).reshape(len(images), -1),
+        "mixed": (images + others) / 2,
         "inverted": low + high - images,
         "shuffled": images[:, torch.randperm(images.shape[1], generator=generator)],
         "noise": low + (high - low) * torch.rand(images.shape, generator=generator),
