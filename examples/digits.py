@@ -18,7 +18,7 @@ for _ in range(60):
         F.cross_entropy(model(x[batch]), y[batch]).backward()
         optimizer.step()
 
-posterior = tracker.posterior().choose_scale([data.validation], refresh=[data.train])
+posterior = tracker.posterior().fit([data.train], [data.validation])
 ensemble = posterior.sample(20, seed=0)
 print(ensemble.predict(data.test[0]))
 print(ensemble.predict(x.max() + x.min() - data.test[0]))  # inverted

@@ -59,13 +59,20 @@ class ScaleSearch:
         return ScaleSearch(**packed | {"nll": nll})
 
     def __str__(self) -> str:
-        best = min(self.nll, key=lambda scale: self.nll[scale])
-        return (
-            f"scale {self.scale:g} with validation NLL {self.nll[self.scale]:.4f} "
-            f"(best {self.nll[best]:.4f} at {best:g}, mean network {self.nll[0.0]:.4f}; "
-            f"tolerance {self.tolerance:g} nats, {self.members} members, "
-            f"{self.passes} passes in {self.seconds:.1f} s)"
-        )
+        tried = {scale: loss for scale, loss in self.nll.items() if math.isfinite(loss)}
+        parts = []
+        if tried:
+            best = min(tried, key=tried.__getitem__)
+            parts.append(f"best {tried[best]:.4f} at {best:g}")
+        if 0.0 in tried:
+            parts.append(f"no noise {tried[0.0]:.4f}")
+        if self.head is not None:
+            parts.append(f"noise of the head times {self.head:g}")
+        if self.temperature is not None:
+            parts.append(f"temperature {self.temperature:.3g}")
+        parts.append(f"{self.members} members, {self.passes} passes in {self.seconds:.1f} s")
+        nll = f" with validation NLL {tried[self.scale]:.4f}" if self.scale in tried else ""
+        return f"scale {self.scale:g}{nll} ({'; '.join(parts)})"
 
 
 class Cost:
