@@ -27,6 +27,7 @@ format: .venv/ready
 speed: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[speed]'
 	$(BIN)/python benchmarks/speed.py --out results/speed/speed.json > /dev/null
+	$(BIN)/python benchmarks/after_training.py --out results/speed/after_training.json
 	$(BIN)/python benchmarks/draw.py results/speed/speed.json results/speed
 
 .venv/ready: pyproject.toml constraints.txt

@@ -51,3 +51,14 @@ def test_speed_gives_all_keys_and_draws_them(tmp_path: Path) -> None:
     subprocess.run(draw, check=True, capture_output=True)
     assert (tmp_path / "speed.png").stat().st_size > 0
     assert "track_step_over_train_step" in (tmp_path / "speed.md").read_text()
+
+
+def test_what_comes_after_training_is_measured(tmp_path: Path) -> None:
+    if not (ROOT / "benchmarks").is_dir():
+        pytest.skip("installed without the benchmarks")
+    out = tmp_path / "after.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "after_training.py"), "--quick", "--out", str(out)]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    found = json.loads(out.read_text())["networks"]
+    assert len(found) == 3
+    assert all(row["after_training_over_training"] > 0 for row in found.values())

@@ -29,6 +29,7 @@ class Moments:
     bias: str | None
     form: Form
     second: Tensor
+    _roots: dict[float, Tensor] = field(default_factory=dict, repr=False)  # every member needs the same one
 
     @cached_property
     def _eigen(self) -> tuple[Tensor, Tensor | None]:
@@ -40,11 +41,12 @@ class Moments:
 
     def inverse_root(self, floor: float) -> Tensor:
         r"""$(A / \delta \bar a + 1)^{-1/2}$, in the form of `second`."""
-        values, vectors = self._eigen
-        roots = (values / floor + 1).rsqrt()
-        if vectors is None:
-            return roots.to(self.second.dtype)
-        return ((vectors * roots[:, None]) @ vectors.mT).to(self.second.dtype)
+        if floor not in self._roots:
+            values, vectors = self._eigen
+            roots = (values / floor + 1).rsqrt()
+            root = roots if vectors is None else (vectors * roots[:, None]) @ vectors.mT
+            self._roots[floor] = root.to(self.second.dtype)
+        return self._roots[floor]
 
 
 @dataclass
