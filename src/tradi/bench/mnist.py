@@ -15,6 +15,7 @@ from tradi.bench.published import table3
 from tradi.bench.recipe import Recipe
 from tradi.bench.spec import Benchmark, Variant
 from tradi.bench.tables import ByMethod
+from tradi.bench.yardsticks import YARDSTICKS
 from tradi.data import mnist, notmnist
 from tradi.models import mlp
 
@@ -105,7 +106,7 @@ MNIST_OOD = Benchmark(
     "mnist-ood",
     "MNIST against notMNIST (table 3), under three recipes",
     tuple(Variant(name, load_with_ood, network, recipe) for name, recipe in RECIPES.items()),
-    METHODS,
+    METHODS | YARDSTICKS,
     (against_ood(),),
     seeds=tuple(range(5)),
     published=table3(
@@ -125,7 +126,7 @@ MNIST_NEAR = Benchmark(
     "mnist-near",
     "MNIST without two digits, against these and against digits lying on their side, under three recipes",
     tuple(Variant(name, load_near, network, recipe) for name, recipe in RECIPES.items()),
-    METHODS,
+    METHODS | YARDSTICKS,
     (against_ood(),),
     seeds=tuple(range(5)),
 )
