@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from tradi.bench.ivon import Ivon
 from tradi.bench.measures import CLASSIFICATION, against_ood, columns
 from tradi.bench.methods import Tradi, usual_methods
 from tradi.bench.problem import Data
@@ -29,6 +30,7 @@ RECIPES = {
 HELD_OUT = (3, 9)  # of mnist-near
 
 METHODS = usual_methods(multi=2) | {
+    "IVON": Ivon(),
     "TRADI as in the paper": Tradi.paper(),
     "TRADI as released": Tradi.released(),
 }
