@@ -29,11 +29,12 @@ def test_every_method_has_a_section_with_code_that_runs() -> None:
     page = ROOT / "docs" / "methods.md"
     sections = re.split(r"^## ", page.read_text(), flags=re.MULTILINE)
     titles = {section.split("\n")[0] for section in sections[1:]}
-    assert titles == set(tradi.methods.__all__)
-    for section in sections[1:]:
+    assert titles == {*tradi.methods.__all__, "Beside the methods"}
+    for section in sections[1:-1]:
         assert all(part in section for part in ("**Use it**", "**Cost**", "**Reference**", "```python")), section
     found = executed(page)
     assert found["ensemble"](found["x"]).shape == (1, 32, 3)
+    assert [score.shape for score in found["scores"]] == [(32,)] * 3
 
 
 def test_the_recipes_for_contributors_run_up_to_the_report(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +242,11 @@ def test_every_declared_benchmark_runs_quickly(
     benchmark = BENCHMARKS[name]
     root = roots.get(name) or request.getfixturevalue("data_root")
     _, failures = done(benchmark, Options(root, tmp_path, quick=True))
+    if find_spec("ivon") is None:  # one row needs it, and says so
+        needs_ivon = [failure for failure in failures if "pip install 'tradi[speed]'" in failure.error]
+        benchmark = replace(benchmark, methods={n: m for n, m in benchmark.methods.items() if n != "IVON"})
+        failures = [failure for failure in failures if failure not in needs_ivon]
+        assert {failure.method for failure in needs_ivon} <= {"IVON"}
     assert failures == []
     results = read_results(tmp_path)
     usual = [variant for variant in benchmark.variants if not variant.optional]

@@ -3,7 +3,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
 import torch
+from scipy.special import logsumexp
 from scipy.stats import entropy
 
 import tradi
@@ -48,3 +50,12 @@ def test_confident_predictions_do_not_tie() -> None:
     torch.testing.assert_close(
         score.double(), 2 * torch.tensor([-30.0, -40.0], dtype=torch.float64).exp(), rtol=1e-5, atol=0
     )
+
+
+def test_energy_is_the_mean_of_the_members_and_falls_with_larger_logits() -> None:
+    logits = torch.randn(4, 6, 3, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    expected = -torch.from_numpy(logsumexp(logits.numpy(), axis=2)).mean(0)
+    torch.testing.assert_close(metrics.energy(logits), expected)
+    assert (metrics.energy(logits + 5) < metrics.energy(logits)).all()
+    with pytest.raises(ValueError, match=r"\(members, batch, classes, ...\), got shape \(6, 3\)"):
+        metrics.energy(logits[0, :, :, 0])

@@ -14,6 +14,7 @@ from tradi.bench.problem import Data
 from tradi.bench.recipe import Recipe
 from tradi.bench.spec import Benchmark, Variant
 from tradi.bench.tables import ByMethod
+from tradi.bench.yardsticks import YARDSTICKS
 from tradi.data import Images, cifar10, crop_and_flip, in_colour, notmnist
 from tradi.models import wide_resnet
 
@@ -124,7 +125,7 @@ CIFAR10_OOD = Benchmark(
             miniature=Variant("small", load_with_ood, partial(tiny, 8), RECIPE),
         ),
     ),
-    METHODS,
+    METHODS | YARDSTICKS,
     (against_ood(),),
     seeds=(0, 1, 2),
 )

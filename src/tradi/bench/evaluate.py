@@ -10,17 +10,21 @@ from torch import Tensor
 
 from tradi import metrics
 from tradi.bench.evaluation import Curves, Evaluation, Numbers, as_lists
-from tradi.bench.measures import CLASSIFICATION, DETECTION, OOD, REGRESSION, compute
+from tradi.bench.measures import CLASSIFICATION, DETECTION, OOD, OWN_SCORE, REGRESSION, SEPARATION, compute
 from tradi.bench.pixels import evaluate_segmentation
 from tradi.bench.problem import Data, Problem
+from tradi.bench.row import Detector
 from tradi.bench.segmentation import SegmentationProblem
 from tradi.ensemble.ensemble import Ensemble
 from tradi.prediction.classes import ClassPrediction
 from tradi.prediction.gaussian import GaussianMixture
 
 
-def evaluate(ensemble: Ensemble, problem: Problem) -> Evaluation:
+def evaluate(ensemble: Ensemble | Detector, problem: Problem) -> Evaluation:
     """All measures of the task, on test data; those that say "validation" are what settings may be chosen by."""
+    if isinstance(ensemble, Detector):
+        assert isinstance(problem, Data), "detectors are for problems in memory"
+        return _detection(ensemble, problem)
     if isinstance(problem, SegmentationProblem):
         return evaluate_segmentation(ensemble, problem)
     started = time.perf_counter()
@@ -28,6 +32,18 @@ def evaluate(ensemble: Ensemble, problem: Problem) -> Evaluation:
     seconds = time.perf_counter() - started
     task = _regression if problem.is_regression else _classification
     return Evaluation(*task(prediction, ensemble, problem), seconds)
+
+
+def _detection(detector: Detector, data: Data) -> Evaluation:
+    """How a detector tells test data from every OOD set; it predicts no classes, so nothing else is measured."""
+    started = time.perf_counter()
+    inside = detector.score(data.test[0])
+    seconds = time.perf_counter() - started
+    numbers: Numbers = {}
+    for kind, unknown in data.ood.items():
+        found = compute(SEPARATION, inside, detector.score(unknown))
+        numbers |= {f"{kind}/{OWN_SCORE}/{name}": number for name, number in found.items()}
+    return Evaluation(numbers, {}, seconds)
 
 
 def _predicted(ensemble: Ensemble, x: Tensor, data: Data) -> Any:

@@ -63,33 +63,57 @@ CLASSIFICATION: tuple[OfClasses, ...] = (
     ECE,
 )
 
-# Of predictions for test data and its labels, and of predictions for an OOD set: is the one told from the other?
+# Of a score of test data, and of the same score of an OOD set: is the one told from the other?
+OfScores = Measure[[Tensor, Tensor]]
+
+
+def _separation(metric: Callable[[Tensor, Tensor], float]) -> Callable[[Tensor, Tensor], float]:
+    def compute(inside: Tensor, outside: Tensor) -> float:
+        marks = torch.zeros_like(inside, dtype=torch.bool), torch.ones_like(outside, dtype=torch.bool)
+        return metric(torch.cat([inside, outside]), torch.cat(marks))
+
+    return compute
+
+
+SEPARATION: tuple[OfScores, ...] = (
+    Measure("auroc", _separation(metrics.auroc), "AUC", 100, 1, higher=True),
+    Measure("aupr_out", _separation(metrics.aupr_out), "AUPR", 100, 1, higher=True),
+    Measure("fpr95", _separation(metrics.fpr95), "FPR95", 100, 1),
+)
+
+# Of predictions for test data and its labels, and of predictions for an OOD set.
 OfOOD = Measure[[ClassPrediction, Tensor, ClassPrediction]]
 
 
 def _detection(key: str, score: Callable[[ClassPrediction], Tensor], title: str, shown: bool) -> tuple[OfOOD, ...]:
     """AUC, AUPR and FPR95 by one score; tables show the AUC of every score."""
 
-    def by(metric: Callable[[Tensor, Tensor], float]) -> Callable[..., float | None]:
+    def by(measure: OfScores) -> Callable[..., float | None]:
         def compute(inside: ClassPrediction, labels: Tensor, outside: ClassPrediction) -> float | None:
             del labels
             if score is metrics.mutual_information and len(inside.logits) == 1:
                 return None  # one network cannot disagree with itself
-            low, high = score(inside), score(outside)
-            marks = torch.zeros_like(low, dtype=torch.bool), torch.ones_like(high, dtype=torch.bool)
-            return metric(torch.cat([low, high]), torch.cat(marks))
+            return measure.compute(score(inside), score(outside))
 
         return compute
 
-    return (
-        Measure(f"{key}/auroc", by(metrics.auroc), f"AUC{title}", 100, 1, higher=True),
-        Measure(f"{key}/aupr_out", by(metrics.aupr_out), f"AUPR{title}", 100, 1, higher=True, shown=shown),
-        Measure(f"{key}/fpr95", by(metrics.fpr95), f"FPR95{title}", 100, 1, shown=shown),
+    return tuple(
+        Measure(
+            f"{key}/{one.key}",
+            by(one),
+            one.title + title,
+            one.factor,
+            one.digits,
+            one.higher,
+            shown or one.key == "auroc",
+        )
+        for one in SEPARATION
     )
 
 
+OWN_SCORE = "confidence"  # a detector's own score stands in the columns of one minus confidence
 DETECTION: tuple[OfOOD, ...] = (
-    *_detection("confidence", metrics.one_minus_confidence, "", shown=True),
+    *_detection(OWN_SCORE, metrics.one_minus_confidence, "", shown=True),
     *_detection("entropy", metrics.predictive_entropy, ", entropy", shown=False),
     *_detection("information", metrics.mutual_information, ", mutual information", shown=False),
 )

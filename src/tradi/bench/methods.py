@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from tradi.bench.problem import Problem
 from tradi.bench.recipe import Recipe
+from tradi.bench.row import Detector, Notes, Row
 from tradi.bench.training import Attach, Run
 from tradi.ensemble.copying import copied
 from tradi.ensemble.ensemble import Ensemble
@@ -35,7 +36,6 @@ from tradi.tracking.selection import Select, except_normalisation
 from tradi.tracking.tracker import Tracker
 
 SampledT = TypeVar("SampledT", bound="Sampled")
-Notes = dict[str, Any]  # what a method has to say of itself, for the result file
 
 
 class Method(Protocol):
@@ -48,12 +48,16 @@ class Method(Protocol):
     def runs(self) -> int: ...
     @property
     def dropout(self) -> float | None: ...
+    def recipe(self, usual: Recipe) -> Recipe:
+        """How it is trained: the benchmark's recipe, or another one, under which no other method's runs are trained."""
+        ...
+
     def attach(self) -> dict[str, Attach]:
         """The trackers it needs during training, by a name that says what they do."""
         ...
 
-    def ensemble(self, runs: Sequence[Run], data: Problem, seed: int) -> tuple[Ensemble, Notes]:
-        """The ensemble, ready to predict."""
+    def ensemble(self, runs: Sequence[Run], data: Problem, seed: int) -> tuple[Ensemble | Detector, Notes]:
+        """The ensemble, ready to predict, or a score of inputs alone."""
         ...
 
     def quick(self) -> Method:
@@ -62,21 +66,12 @@ class Method(Protocol):
 
 
 @dataclass(frozen=True)
-class Single:
+class Single(Row):
     """The network itself."""
-
-    runs: int = 1
-    dropout: float | None = None
-
-    def attach(self) -> dict[str, Attach]:
-        return {}
 
     def ensemble(self, runs: Sequence[Run], data: Problem, seed: int) -> tuple[Ensemble, Notes]:
         del data, seed
         return SingleNetwork(runs[0].model).sample(1), {}
-
-    def quick(self) -> Single:
-        return self
 
 
 @dataclass(frozen=True)
@@ -307,7 +302,10 @@ class Laplace(Sampled):
 class Recalibrated(Single):
     """Another method, with one number estimated on validation data: a temperature, or a factor on the variance."""
 
-    method: Method = field(default_factory=Single)
+    method: Single = field(default_factory=Single)
+
+    def recipe(self, usual: Recipe) -> Recipe:
+        return self.method.recipe(usual)
 
     def attach(self) -> dict[str, Attach]:
         return self.method.attach()

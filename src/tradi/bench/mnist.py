@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from tradi.bench.ivon import Ivon
 from tradi.bench.measures import CLASSIFICATION, against_ood, columns
 from tradi.bench.methods import Tradi, usual_methods
 from tradi.bench.problem import Data
@@ -15,6 +16,7 @@ from tradi.bench.published import table3
 from tradi.bench.recipe import Recipe
 from tradi.bench.spec import Benchmark, Variant
 from tradi.bench.tables import ByMethod
+from tradi.bench.yardsticks import YARDSTICKS
 from tradi.data import mnist, notmnist
 from tradi.models import mlp
 
@@ -28,6 +30,7 @@ RECIPES = {
 HELD_OUT = (3, 9)  # of mnist-near
 
 METHODS = usual_methods(multi=2) | {
+    "IVON": Ivon(),
     "TRADI as in the paper": Tradi.paper(),
     "TRADI as released": Tradi.released(),
 }
@@ -108,7 +111,7 @@ MNIST_OOD = Benchmark(
     "mnist-ood",
     "MNIST against notMNIST (table 3), under three recipes",
     tuple(Variant(name, load_with_ood, network, recipe) for name, recipe in RECIPES.items()),
-    METHODS,
+    METHODS | YARDSTICKS,
     (against_ood(),),
     seeds=tuple(range(5)),
     published=table3(
@@ -128,7 +131,7 @@ MNIST_NEAR = Benchmark(
     "mnist-near",
     "MNIST without two digits, against these and against digits lying on their side, under three recipes",
     tuple(Variant(name, load_near, network, recipe) for name, recipe in RECIPES.items()),
-    METHODS,
+    METHODS | YARDSTICKS,
     (against_ood(),),
     seeds=tuple(range(5)),
 )

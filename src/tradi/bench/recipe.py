@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, MultiStepLR, PolynomialLR
 
+from tradi.extras import require
 from tradi.models.regression import TwoStage
 
 
@@ -17,10 +20,10 @@ class Recipe:
     """Optimizer, schedule and length of a training run.
 
     Args:
-        optimizer: "adam", "adamw" or "sgd".
+        optimizer: "adam", "adamw", "sgd" or "ivon".
         lr: learning rate.
-        weight_decay: L2 for Adam and SGD, decoupled for AdamW.
-        momentum: of SGD.
+        weight_decay: L2 for Adam and SGD, decoupled for AdamW, the prior's precision over the samples for IVON.
+        momentum: of SGD and IVON.
         epochs: passes over the training data, in classification.
         batch: samples a step.
         decay: "cosine" or "polynomial" (of power 0.9) to 0, or the epochs after which the rate is divided by 10.
@@ -52,13 +55,27 @@ class Recipe:
         late = int(steps * self.epochs * share)
         return steps * self.epochs - late, late
 
-    def build(self, model: nn.Module) -> Optimizer:
-        """The optimizer of this recipe; fused, since small networks wait for Python more than for arithmetic."""
+    def build(self, model: nn.Module, samples: int | None = None) -> Optimizer:
+        """The optimizer of this recipe; fused, since small networks wait for Python more than for arithmetic.
+
+        Args:
+            model: whose weights it moves.
+            samples: of the training data; IVON must know.
+        """
         weights, decay = model.parameters(), self.weight_decay
+        if self.optimizer == "ivon":
+            ivon: Optimizer = require("ivon", "speed").IVON(
+                weights, self.lr, samples, beta1=self.momentum, weight_decay=decay
+            )
+            return ivon
         if self.optimizer == "sgd":
             return torch.optim.SGD(weights, self.lr, self.momentum, weight_decay=decay, fused=True)
         kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[self.optimizer]
         return kind(weights, self.lr, weight_decay=decay, fused=True)
+
+    def sampled(self, optimizer: Any) -> AbstractContextManager[None]:
+        """What a gradient is computed in: IVON draws weights for it."""
+        return optimizer.sampled_params(train=True) if self.optimizer == "ivon" else nullcontext()
 
     def schedule(self, optimizer: Optimizer, steps_per_epoch: int) -> LRScheduler:
         """The learning-rate schedule, stepped after every batch."""

@@ -140,7 +140,7 @@ def made_by() -> dict[str, Any]:
         "tradi": __version__,
         "commit": _commit(),
         "python": platform.python_version(),
-        **{name: _version(name) for name in ("torch", "numpy", "torchmetrics", "scikit-learn")},
+        **{name: _version(name) for name in ("torch", "numpy", "torchmetrics", "scikit-learn", "ivon-opt")},
     }
 
 

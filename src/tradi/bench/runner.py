@@ -17,6 +17,7 @@ from tradi.bench.evaluate import evaluate
 from tradi.bench.evaluation import Pictures
 from tradi.bench.methods import Method
 from tradi.bench.problem import Problem
+from tradi.bench.recipe import Recipe
 from tradi.bench.results import Result, forget_peak_memory, made_by, peak_memory_mb, write_pictures
 from tradi.bench.spec import Benchmark, Variant
 from tradi.bench.training import Run, train
@@ -83,7 +84,7 @@ def run_case(case: Case, options: Options) -> list[Failure]:
                 "key": case.key(name),
                 "settings": {
                     "method": repr(method),
-                    "recipe": repr(variant.recipe),
+                    "recipe": repr(method.recipe(variant.recipe)),
                     "data": problem.about,
                     "quick": options.quick,
                 },
@@ -110,11 +111,12 @@ class _Trainings:
     methods: dict[str, Method]
 
     def __post_init__(self) -> None:
-        self._runs: dict[tuple[float | None, int], Run] = {}
+        self._runs: dict[tuple[Recipe, float | None, int], Run] = {}
 
     def get(self, method: Method) -> list[Run]:
         first = self.case.network
-        return [self._run(method.dropout, number) for number in range(first, first + method.runs)]
+        recipe = method.recipe(self.variant.recipe)
+        return [self._run(recipe, method.dropout, number) for number in range(first, first + method.runs)]
 
     def _on(self, number: int) -> list[Method]:
         """The methods that are given this run, now or when other runs are evaluated: it is trained once for both."""
@@ -124,20 +126,22 @@ class _Trainings:
             if self.case.network <= number < self.case.network + method.runs or name in self.variant.other_runs
         ]
 
-    def _run(self, dropout: float | None, number: int) -> Run:
-        if (dropout, number) not in self._runs:
+    def _run(self, recipe: Recipe, dropout: float | None, number: int) -> Run:
+        usual = self.variant.recipe
+        if (recipe, dropout, number) not in self._runs:
             attach = {
                 name: one
                 for method in self._on(number)
-                if method.dropout == dropout
+                if (method.recipe(usual), method.dropout) == (recipe, dropout)
                 for name, one in method.attach().items()
             }
             # Runs of one seed are as different as those of two: the number counts in steps that seeds do not reach.
             torch.manual_seed(self.case.seed + RUN * number)
             model = self.variant.model(self.problem, dropout)
-            place = self.case.checkpoint(self.out, dropout, number)
-            self._runs[dropout, number] = train(model, self.problem, self.variant.recipe, attach, place)
-        return self._runs[dropout, number]
+            # A recipe of a method's own keeps nothing: not every optimizer's state_dict says all that it goes on from.
+            place = self.case.checkpoint(self.out, dropout, number) if recipe == usual else None
+            self._runs[recipe, dropout, number] = train(model, self.problem, recipe, attach, place)
+        return self._runs[recipe, dropout, number]
 
 
 def _evaluate(method: Method, problem: Problem, trained: _Trainings, seed: int) -> tuple[dict[str, Any], Pictures]:

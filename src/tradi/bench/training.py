@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +61,7 @@ def train(
         checkpoint: file in which a run of epochs is kept after each of them, and from which it goes on if it is there.
     """
     start = fingerprint(model.state_dict().values())  # which depends on a seed or a file of weights
-    optimizer = recipe.build(model)
+    optimizer = recipe.build(model, int(problem.about["train"]))
     loader = problem.training(recipe.batch)
     trackers, clocks = {}, {name: Clock() for name in attach}
     for name, build in attach.items():  # hooks run in the order of their registration
@@ -67,7 +69,7 @@ def train(
         trackers[name] = build(model, optimizer, len(loader), recipe)
         optimizer.register_step_post_hook(clocks[name].stop)
     forward = compiled_or_plain(model) if recipe.compiled else model
-    run = _Training(model, forward, optimizer, trackers, clocks)
+    run = _Training(model, forward, optimizer, partial(recipe.sampled, optimizer), trackers, clocks)
     optimizer.register_step_post_hook(run.count)
     if isinstance(model, GaussianHead) and recipe.stages is not None:
         started = time.perf_counter()
@@ -106,6 +108,7 @@ class _Training:
     model: nn.Module
     forward: Callable[..., Any]
     optimizer: Optimizer
+    sampled: Callable[[], AbstractContextManager[None]]
     trackers: dict[str, Tracker]
     clocks: dict[str, Clock]
     seconds: float = 0.0
@@ -118,8 +121,9 @@ class _Training:
         started = time.perf_counter()
         self.model.train()
         for x, y in loader:
-            self.optimizer.zero_grad()
-            loss(self.forward(x), y).backward()
+            with self.sampled():
+                self.optimizer.zero_grad()
+                loss(self.forward(x), y).backward()
             self.optimizer.step()
             schedule.step()
         self.seconds += time.perf_counter() - started

@@ -17,9 +17,11 @@ from tradi.metrics.curves import (
     risk_coverage,
     with_ood,
 )
+from tradi.metrics.distances import knn_distance, mahalanobis
 from tradi.metrics.ood import ImageAverage, OODMetrics, aupr_in, aupr_out, auroc, fpr95, image_average, ood_metrics
 from tradi.metrics.regression import coverage, gaussian_crps, gaussian_nll, mixture_crps, mixture_nll, rmse
 from tradi.metrics.scores import (
+    energy,
     expected_entropy,
     mutual_information,
     one_minus_confidence,
@@ -54,6 +56,7 @@ __all__ = [
     "confusion",
     "coverage",
     "ece",
+    "energy",
     "expected_entropy",
     "fit_temperature",
     "fpr95",
@@ -61,6 +64,8 @@ __all__ = [
     "gaussian_nll",
     "image_average",
     "joint_ece",
+    "knn_distance",
+    "mahalanobis",
     "mixture_crps",
     "mixture_nll",
     "mutual_information",

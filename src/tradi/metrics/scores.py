@@ -27,6 +27,20 @@ def mutual_information(prediction: Classes) -> Tensor:
     return prediction.mutual_information
 
 
+def energy(logits: Tensor) -> Tensor:
+    r"""Free energy (Liu et al., NeurIPS 2020), $-\log \sum_c e^{z_c}$, the mean over members; higher = more OOD.
+
+    Args:
+        logits: (members, batch, classes, ...), as in `ClassPrediction`; of one network, `logits[None]`.
+
+    Raises:
+        ValueError: if an axis is missing.
+    """
+    if logits.ndim < 3:
+        raise ValueError(f"logits must be (members, batch, classes, ...), got shape {tuple(logits.shape)}")
+    return -logits.logsumexp(2).mean(0)
+
+
 def variance_of_mean(prediction: Mixture) -> Tensor:
     r"""Disagreement of the members of a regression, $\mathrm{Var}_j[\mu_j]$; higher = more OOD."""
     return prediction.epistemic
