@@ -4,7 +4,7 @@ from importlib import import_module
 from types import ModuleType
 
 from tradi import likelihoods
-from tradi.ensemble.ensemble import Ensemble
+from tradi.ensemble.ensemble import Ensemble, load_ensemble
 from tradi.filter.equations import AlgorithmOne, ReleasedCode, Trajectory
 from tradi.filter.gains import FadingMemory, StationaryNoise
 from tradi.filter.kalman import Kalman
@@ -37,6 +37,7 @@ __all__ = [
     "StationaryNoise",
     "Trajectory",
     "likelihoods",
+    "load_ensemble",
     "load_posterior",
 ]
 

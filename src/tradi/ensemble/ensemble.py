@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from os import PathLike
 from typing import Any
 
 import torch
@@ -15,9 +16,12 @@ from torch import Tensor, nn
 
 from tradi.ensemble.batches import Caller, Pair, as_loader, batches, check_reiterable, in_parts
 from tradi.ensemble.batchnorm import paired, refreshed, running_layers, statistics_of
-from tradi.ensemble.joining import concatenated, joined
+from tradi.ensemble.copying import copied
+from tradi.ensemble.files import read, write
+from tradi.ensemble.joining import appended, concatenated, joined, put, room, stacked
+from tradi.ensemble.packing import packed, unpacked
 from tradi.ensemble.parameter_swap import ParameterSwap, SwappedIn
-from tradi.prediction.likelihoods import Likelihood, infer, per_value
+from tradi.prediction.likelihoods import Likelihood, check_likelihood, task_of
 from tradi.progress import track
 
 KEEP_BYTES = 1 << 28  # members are kept once drawn where all of them fit in this; otherwise only as many at a time
@@ -33,7 +37,8 @@ class Ensemble:
         draw: weights of member i, by parameter name: a function of i and nothing else.
         size: number of members.
         trained: what the networks that members were drawn around hold in place of the model's own; member i belongs to
-            number i modulo their count. BatchNorm's statistics are refreshed relative to theirs.
+            number i modulo their count. BatchNorm's statistics are refreshed relative to theirs; where none are known
+            they cannot be.
         moved: the members' weights are not those that BatchNorm's statistics belong to, so a refresh is due.
         refresh: training data that the statistics are recomputed on at first use; None leaves that to `refresh()`.
         likelihood: what outputs mean; `predict` needs it.
@@ -110,7 +115,7 @@ class Ensemble:
             with self._lock:
                 module = copy.deepcopy(self._model)
             tensors = dict(module.named_parameters()) | dict(module.named_buffers())
-            for name, value in {**self._weights(i), **self._statistics.get(i, {})}.items():
+            for name, value in self._own(i).items():
                 tensors[name].copy_(value)
         return module
 
@@ -121,7 +126,7 @@ class Ensemble:
         alone. The model must return new tensors: one that it fills again at every call is the last member's for all.
         """
         self._make_ready()
-        return joined(_stacked, [self._run(self._swapped(i), args, kwargs) for i in range(self._size)])
+        return joined(stacked, [self._run(self._swapped(i), args, kwargs) for i in range(self._size)])
 
     def predict(self, data: Any, *, likelihood: Likelihood | None = None) -> Any:
         """The prediction of the task: the members' averaged probabilities, or their mixture of Gaussians.
@@ -138,13 +143,12 @@ class Ensemble:
             TypeError: if the likelihood is not known and cannot be inferred, or the targets do not fit it.
         """
         task = likelihood or self.likelihood
-        if task is not None and not isinstance(task, Likelihood):
-            raise TypeError(f"likelihood must be one of tradi.likelihoods, such as Classification(), got {task!r}")
+        check_likelihood(task)
         found: list[Likelihood] = []
 
         def wanted(output: Any, target: Any) -> Any:
             if not found:
-                found.append(_checked_task(task, output, target))
+                found.append(task_of(task, output, target))
             return found[0].output(output)
 
         outputs = self._gathered(data, wanted)
@@ -188,10 +192,10 @@ class Ensemble:
             for i in track(range(self._size), "predicting", self._size):
                 member = joined(concatenated, [wanted(*pair) for pair in self._member_outputs(i, part)])
                 if i == 0:
-                    everything = joined(partial(_room, self._size), [member])
-                joined(partial(_put, i), [everything, member])
+                    everything = joined(partial(room, self._size), [member])
+                joined(partial(put, i), [everything, member])
             done.append(everything)
-        return done[0] if len(done) == 1 else joined(_appended, done)
+        return done[0] if len(done) == 1 else joined(appended, done)
 
     def _member_outputs(self, i: int, data: Iterable[Pair]) -> Iterator[Pair]:
         member = self._swapped(i)
@@ -201,13 +205,35 @@ class Ensemble:
                 output = self._run(member, args, kwargs)
             yield output, target
 
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write all members to a safetensors file: whoever loads it needs no posterior and no training data.
+
+        It holds the weights and BatchNorm statistics of every member, what members share once, and the likelihood.
+        BatchNorm is refreshed first if that is due. All members are in memory meanwhile. `tradi.load_ensemble` reads
+        the file, and the members predict the same, bit for bit, on the same machine.
+
+        Raises:
+            ValueError: if there is more to members than tensors, as with MCDropout.
+            FileNotFoundError: if the folder does not exist.
+        """
+        self._make_ready()
+        write(path, "an ensemble", packed(self._model, [self._own(i) for i in range(self._size)], self.likelihood))
+
     def refresh(self, loader: Iterable[Any]) -> Ensemble:
         """Recompute every member's BatchNorm statistics on the (training) data, now; returns the ensemble itself.
 
         Pass shuffled, representative data; some thousand samples are as good as millions. Without such layers nothing
         is read and nothing happens.
+
+        Raises:
+            ValueError: if the ensemble comes from a file, which holds the members' statistics as they were saved.
         """
         if running_layers(self._model):
+            if not self._trained:
+                raise ValueError(
+                    "an ensemble from a file keeps the BatchNorm statistics that it was saved with, since the trained "
+                    "network that it was drawn around is not in the file: refresh before saving"
+                )
             check_reiterable(loader, "refresh")
             trained = [statistics_of(self._model, state) for state in self._trained]
             before = self._refreshed([self._shared | self._buffers | state for state in self._trained], loader)
@@ -271,61 +297,43 @@ class Ensemble:
     def _state(self, i: int) -> State:
         # Detached weights stand in for those not drawn, so that no graph is built behind a user's back, and copies of
         # buffers, so that a forward that writes to them leaves nothing behind for the next member.
-        state = self._shared | self._buffers | self._weights(i) | self._statistics.get(i, {})
+        state = self._shared | self._buffers | self._own(i)
         return state | {name: state[name].clone() for name in self._buffers}
+
+    def _own(self, i: int) -> State:
+        return {**self._weights(i), **self._statistics.get(i, {})}
 
     def _weights(self, i: int) -> State:
         if i in self._kept:
             return self._kept[i]
+        like = self._shared | self._buffers
         with torch.inference_mode(False), torch.no_grad():  # what is kept must serve in any mode later
-            weights = self._draw(i)
+            weights = {name: _laid_out(value, like.get(name, value)) for name, value in self._draw(i).items()}
         if self._fit >= self._size:
             self._kept[i] = weights
         return weights
 
 
-def _checked_task(task: Likelihood | None, output: Any, target: Any) -> Likelihood:
-    """The task, inferred where it is not given; targets that do not fit it are inputs that went the wrong way."""
-    if target is None:
-        if task is None:
-            raise TypeError(
-                "it is not known what the outputs mean: choose_scale() remembers the likelihood, or pass one, such as "
-                "predict(x, likelihood=tradi.likelihoods.Classification())"
-            )
-        return task
-    try:
-        task = infer(output, target) if task is None else task
-        per_value(task.fitted([(output, target)]), output, target)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"the second part of a batch is taken for the target, which does not fit ({error}): several inputs are "
-            "a tuple, as in [((x, mask), target)]"
-        ) from error
-    return task
+def load_ensemble(path: str | PathLike[str], model: nn.Module) -> Ensemble:
+    """Read an ensemble that `Ensemble.save` wrote; the model gives the architecture, and its own weights stay.
+
+    Args:
+        path: of the file.
+        model: a network of the architecture that was trained, on the device where members are to run.
+
+    Raises:
+        ValueError: if the file is not an ensemble, or of another architecture.
+    """
+    module, members, likelihood = unpacked(read(path, "an ensemble", model), copied(model))
+    return Ensemble(module, members.__getitem__, len(members), trained=(), likelihood=likelihood)
 
 
-def _stacked(outputs: Sequence[Tensor]) -> Tensor:
-    return torch.stack(list(outputs))
+def _laid_out(value: Tensor, like: Tensor) -> Tensor:
+    """The values in memory in the order of the tensor that they stand in for.
 
-
-def _appended(parts: Sequence[Tensor]) -> Tensor:
-    """Parts of a data set in one, each (members, samples, ...)."""
-    shapes = {tuple(part.shape[2:]) for part in parts}
-    if len(shapes) > 1:
-        raise TypeError(f"outputs of batches differ in shape beside their first axis, {sorted(shapes)}")
-    return torch.cat(list(parts), 1)
-
-
-def _room(members: int, only: Sequence[Tensor]) -> Tensor:
-    """Room for so many of what one member gave."""
-    return only[0].new_empty((members, *only[0].shape))
-
-
-@torch.no_grad()
-def _put(i: int, pair: Sequence[Tensor]) -> Tensor:
-    """The second into row i of the first."""
-    rows, row = pair
-    if (row.shape, row.dtype) != (rows.shape[1:], rows.dtype):
-        one, other = (f"{tuple(tensor.shape)}, {tensor.dtype}" for tensor in (rows[0], row))
-        raise TypeError(f"outputs differ in form: {one} of member 0 and {other} of member {i}")
-    return rows[i].copy_(row)
+    An operation may round differently on tensors in another order, and a member is to be one network however its
+    tensors came about: drawn, copied, or read from a file.
+    """
+    if value.shape != like.shape or value.stride() == like.stride():
+        return value
+    return torch.empty_like(like, dtype=value.dtype).copy_(value)

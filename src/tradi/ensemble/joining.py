@@ -80,3 +80,39 @@ def concatenated(outputs: Sequence[Tensor]) -> Tensor:
             "length, or predict them one by one"
         )
     return torch.cat(list(outputs))
+
+
+def stacked(outputs: Sequence[Tensor]) -> Tensor:
+    """Outputs of members along a new first axis."""
+    return torch.stack(list(outputs))
+
+
+def appended(parts: Sequence[Tensor]) -> Tensor:
+    """Parts of a data set in one, each (members, samples, ...).
+
+    Raises:
+        TypeError: if they differ in another axis than the samples'.
+    """
+    shapes = {tuple(part.shape[2:]) for part in parts}
+    if len(shapes) > 1:
+        raise TypeError(f"outputs of batches differ in shape beside their first axis, {sorted(shapes)}")
+    return torch.cat(list(parts), 1)
+
+
+def room(members: int, only: Sequence[Tensor]) -> Tensor:
+    """Room for so many of what one member gave."""
+    return only[0].new_empty((members, *only[0].shape))
+
+
+@torch.no_grad()
+def put(i: int, pair: Sequence[Tensor]) -> Tensor:
+    """The second into row i of the first.
+
+    Raises:
+        TypeError: if it is of another form.
+    """
+    rows, row = pair
+    if (row.shape, row.dtype) != (rows.shape[1:], rows.dtype):
+        one, other = (f"{tuple(tensor.shape)}, {tensor.dtype}" for tensor in (rows[0], row))
+        raise TypeError(f"outputs differ in form: {one} of member 0 and {other} of member {i}")
+    return rows[i].copy_(row)

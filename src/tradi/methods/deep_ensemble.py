@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from tradi.ensemble.copying import copied
 from tradi.ensemble.ensemble import Ensemble
+from tradi.ensemble.files import check_same_architecture, model_tensors, read, write
 from tradi.extras import require
 from tradi.methods.single_network import SingleNetwork
-from tradi.posterior.files import check_same_architecture, model_tensors, read, write
 from tradi.posterior.posterior import Posterior, load_posterior
 from tradi.prediction.likelihoods import Likelihood
 from tradi.progress import track
@@ -60,7 +60,8 @@ class DeepEnsemble:
         """An ensemble of the runs' networks, by default one member per run. See `Posterior.sample`.
 
         Raises:
-            ValueError: if there are more members than runs, and some run is a plain network.
+            ValueError: if there are more members than runs, and some run is a plain network, or runs were conditioned
+                in different ways.
         """
         seed, members = operator.index(seed), len(self.runs) if members is None else members
         if members > len(self.runs) and not all(run.mean for run in self.runs):
@@ -69,36 +70,41 @@ class DeepEnsemble:
                 "so train more runs or track them"
             )
 
+        runs = self.runs if refresh is None else [run.reconditioned(refresh) for run in self.runs]
+        first, modules = runs[0], [run.model if run.conditioning is None else run.architecture() for run in runs]
+        if len({type(module) for module in modules}) > 1:
+            raise ValueError(
+                "fit() conditioned all weights of some runs and the last layer of others, so that members have no "
+                "architecture in common: sample from each run by itself"
+            )
         # Everything in a run's own module, since all members run in the first run's.
         trained = [
-            {name: parameter.detach() for name, parameter in run.model.named_parameters()}
-            | dict(run.model.named_buffers())
-            for run in self.runs
+            {name: parameter.detach() for name, parameter in module.named_parameters()} | dict(module.named_buffers())
+            for module in modules
         ]
 
         def draw(i: int) -> dict[str, Tensor]:
-            number = i % len(self.runs)
-            return trained[number] | self.runs[number].draw(i, seed)
+            number = i % len(runs)
+            return trained[number] | runs[number].draw(i, seed)
 
-        first = self.runs[0]
         return Ensemble(
-            copied(first.model),
+            first.architecture(),
             draw,
             members,
             trained=trained,
-            moved=any(run.mean for run in self.runs),
+            moved=any(run.moved for run in runs),
             refresh=first.refresh if refresh is None else refresh,
             likelihood=likelihood or first.likelihood,
         )
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write all runs to one safetensors file."""
-        write(path, [run.packed() for run in self.runs])
+        write(path, "a posterior", [run.packed() for run in self.runs])
 
     @classmethod
     def load(cls, path: str | PathLike[str], model: nn.Module) -> DeepEnsemble:
         """Read saved runs; `model` gives the architecture."""
-        return cls([Posterior.unpacked(packed, copied(model)) for packed in read(path, model)])
+        return cls([Posterior.unpacked(packed, copied(model)) for packed in read(path, "a posterior", model)])
 
     @classmethod
     def train(
@@ -153,9 +159,7 @@ def _run(make_model: Callable[[], nn.Module], fit: Fit, seed: int, file: Path | 
         except Exception as error:
             raise RuntimeError(f"the run with seed {seed} failed: {error}") from error
         if file is not None:
-            partial = file.with_suffix(".partial")
-            run.save(partial)
-            partial.replace(file)  # a crash while writing leaves no partial file under the final name
+            run.save(file)
         return run
 
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from tradi.posterior.files import check_same_architecture, model_tensors
+from tradi.ensemble.files import check_same_architecture, model_tensors
 
 EXPANSION = 4  # output channels of a bottleneck per inner channel
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,8 @@ Draw = Callable[[float], State]  # what is drawn for a member at a scale
 
 class Conditioning(ABC):
     """How the training data enters the members' weights."""
+
+    refreshes = False  # whether what it gives for a member has BatchNorm's statistics among it
 
     @abstractmethod
     def weights(self, draw: Draw, scale: float, seed: int, member: int) -> State:
@@ -179,6 +181,10 @@ class Regression(ABC):
         """The same with another tau."""
         return self._changed(noise=noise)
 
+    def with_prior(self, noise: float | None, precisions: Sequence[float]) -> Regression:
+        """The same with another tau and other prior precisions."""
+        return self._changed(noise=noise, precisions=[*precisions])
+
     def thinned(self, rows: int) -> Regression:
         """The same, conditioned on about so many rows, evenly spread, which stand for all of them."""
         size = sum(map(samples_in, self.replay.data))
@@ -194,7 +200,7 @@ class Regression(ABC):
 
     def _with_replay(self, replay: Replay) -> Regression:
         other = type(self)(replay, self.head, self.likelihood, self.centre)
-        return other._changed(noise=self.noise, precisions=self.precisions)
+        return other.with_prior(self.noise, self.precisions)
 
     def _changed(self, **changes: Any) -> Regression:
         other = object.__new__(type(self))

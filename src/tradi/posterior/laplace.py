@@ -184,7 +184,7 @@ class Full:
             H = H.reshape(1, C * D, C * D)
         H *= rows.weight
         H.diagonal(dim1=1, dim2=2).add_(precision)
-        return Full(torch.linalg.cholesky(H))
+        return Full(torch.linalg.cholesky(H).contiguous())
 
     def __call__(self, z: Tensor) -> Tensor:
         flat = z.reshape(len(self.factors), -1, 1)
@@ -209,9 +209,9 @@ class Kronecker:
     def of(rows: Rows, curvature: Tensor) -> Kronecker:
         """From the rows and their average curvature, (C,) where outputs are independent, else (C, C)."""
         phi = rows.features.double()
-        inputs = torch.linalg.eigh(rows.weight * phi.T @ phi)
-        outputs = torch.linalg.eigh(curvature.diag() if curvature.ndim == 1 else curvature)
-        return Kronecker((inputs[0].clamp_min(0), inputs[1]), (outputs[0].clamp_min(0), outputs[1]))
+        return Kronecker(
+            _eigen(rows.weight * phi.T @ phi), _eigen(curvature.diag() if curvature.ndim == 1 else curvature)
+        )
 
     def most_probable_precision(self, theta: Tensor) -> float:
         r"""The $\lambda$ with the highest evidence.
@@ -234,7 +234,12 @@ class Kronecker:
         return V @ (z / (g[:, None] * a + self.precision).sqrt()) @ U.T
 
 
-Root = Full | Kronecker
+Root = Full | Kronecker  # their tensors are contiguous, as they are in a file: sums are rounded alike after loading
+
+
+def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    values, vectors = torch.linalg.eigh(matrix)
+    return values.clamp_min(0), vectors.contiguous()
 
 
 def _curvature(logits: Tensor, independent: bool) -> Tensor:

@@ -149,6 +149,8 @@ class Averaged(Conditioning):
         components: the shares; members of one architecture.
     """
 
+    refreshes = True
+
     def __init__(self, components: tuple[Component, ...]) -> None:
         self.components = components
 

@@ -10,37 +10,24 @@ from os import PathLike
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from tradi.ensemble.batches import Pair, batches, check_reiterable
+from tradi.ensemble.batches import check_reiterable
 from tradi.ensemble.batchnorm import running_layers
 from tradi.ensemble.copying import copied
 from tradi.ensemble.ensemble import Ensemble
-from tradi.posterior import loudness
-from tradi.posterior.activations import Activations
+from tradi.ensemble.files import Packed, read, write
+from tradi.posterior import fitting, packing
 from tradi.posterior.conditioning import Conditioning
-from tradi.posterior.conditions import (
-    REFRESHED,
-    VALIDATED,
-    conditioned,
-    first_samples,
-    inferred,
-    kept,
-    some_samples,
-    with_moments,
-)
-from tradi.posterior.covariance import Covariance, Independent, covariance_from_options
-from tradi.posterior.distribution import State, WeightDistribution, check_finite
-from tradi.posterior.files import Packed, fill, model_tensors, read, write
-from tradi.posterior.fisher import fisher
-from tradi.posterior.label_search import LabelSearch
-from tradi.posterior.laplace import LaplaceHead
-from tradi.posterior.layers import Layer, by_layer
-from tradi.posterior.loudness import Averaged, Component
-from tradi.posterior.randomness import key
-from tradi.posterior.recalibration import recalibrated
-from tradi.posterior.scale_search import Cost, ScaleSearch
-from tradi.prediction.likelihoods import KINDS, Likelihood, likelihood_from_options
+from tradi.posterior.conditions import kept, some_samples
+from tradi.posterior.covariance import Covariance
+from tradi.posterior.distribution import State, check_finite
+from tradi.posterior.fitting import SearchOptions
+from tradi.posterior.layers import Layer
+from tradi.posterior.parts import Parts
+from tradi.posterior.scale_search import ScaleSearch
+from tradi.posterior.without_rows import WithoutRows
+from tradi.prediction.likelihoods import Likelihood
 
 
 class Posterior:
@@ -75,7 +62,8 @@ class Posterior:
     ) -> None:
         if not 0 <= scale < float("inf"):
             raise ValueError(f"scale must be finite and not negative, got {scale}")
-        self._weights = WeightDistribution(layers, covariance or Independent())
+        self._parts = Parts(layers, covariance, scale, scale_search, likelihood, refresh, conditioning)
+        self._weights = self._parts.weights
         check_finite(model)
         self.model = model.eval()
         self.covariance = covariance
@@ -121,31 +109,58 @@ class Posterior:
             members: how many.
             seed: of the draws; `sample(5)` is the beginning of `sample(20)`.
             refresh: training data on which members recompute BatchNorm's statistics at first use; by default what
-                `condition` or `choose_scale` was given.
+                `condition` or `choose_scale` was given. Of a loaded posterior that was conditioned for numbers, all
+                data that members are conditioned on: see `reconditioned`.
             likelihood: what outputs mean; by default what `condition` or `choose_scale` found.
 
         Raises:
-            ValueError: if `members` is below 1.
+            ValueError: if `members` is below 1, or members depend on training data that is not at hand.
         """
-        seed, way = operator.index(seed), self.conditioning
-        with torch.inference_mode(False):
-            model = copy.deepcopy(self.model)
+        seed = operator.index(seed)
+        posterior = self if refresh is None else self.reconditioned(refresh)
         return Ensemble(
-            model if way is None else way.module(model),
-            lambda i: self.draw(i, seed),
+            posterior.architecture(),
+            lambda i: posterior.draw(i, seed),
             members,
-            moved=bool(self._layers) and not isinstance(way, Averaged),  # which refreshes by itself
+            moved=posterior.moved,
             refresh=self.refresh if refresh is None else refresh,
             likelihood=likelihood or self.likelihood,
         )
 
+    def reconditioned(self, train: Iterable[Any]) -> Posterior:
+        """After loading: the same posterior, whose members are conditioned on data that the file does not hold.
+
+        Only members that predict numbers depend on it; any other posterior is returned as it is. The same batches give
+        the same members, up to rounding. What `fit` was given for validation joined the training data: pass both,
+        `[*train_loader, *validation_loader]`. Of each, `fit` kept what `condition` and `choose_scale` say.
+
+        Args:
+            train: (inputs, target) batches.
+
+        Raises:
+            TypeError, ValueError: if these are no such batches.
+        """
+        if not isinstance(self.conditioning, WithoutRows):
+            return self
+        check_reiterable(train, "refresh")
+        data, total = kept(train, "refresh", fitting.like(self.model))
+        way = self.conditioning.conditioned_on(data, total, self.model, self.mean)
+        return self._changed(conditioning=way, refresh=some_samples(data))
+
+    def architecture(self) -> nn.Module:
+        """A module that members run in, holding what they do not draw."""
+        with torch.inference_mode(False):
+            model = copy.deepcopy(self.model)
+        return model if self.conditioning is None else self.conditioning.module(model)
+
+    @property
+    def moved(self) -> bool:
+        """Whether members have other weights than BatchNorm's statistics belong to, and do not refresh them."""
+        return bool(self._layers) and not (self.conditioning is not None and self.conditioning.refreshes)
+
     def draw(self, member: int, seed: int = 0) -> State:
         """What one member holds in place of the model's own, by name."""
-        if self.conditioning is None:
-            return self._weights.drawn(member, seed, self.scale)
-        return self.conditioning.weights(
-            lambda scale: self._weights.drawn(member, seed, scale), self.scale, seed, member
-        )
+        return self._parts.draw(self._weights, member, seed)
 
     def final(self) -> Ensemble:
         """The network as training left it, as an ensemble of one: what everything is compared with."""
@@ -171,10 +186,7 @@ class Posterior:
         return self._changed(covariance=covariance, scale_search=None)
 
     def _changed(self, **changes: Any) -> Posterior:
-        own: dict[str, Any] = {"covariance": self.covariance, "scale": self.scale, "scale_search": self.scale_search}
-        own |= {"likelihood": self.likelihood, "refresh": self.refresh, "layers": self._layers}
-        own |= {"conditioning": self.conditioning}
-        return Posterior(self.model, **(own | changes))
+        return Posterior(self.model, **vars(replace(self._parts, **changes)))
 
     def fit(
         self,
@@ -202,14 +214,9 @@ class Posterior:
         Raises:
             TypeError, ValueError: as `condition` and `choose_scale` do.
         """
-        conditioned = self.condition(train, likelihood=likelihood, layer=layer)
-        options: dict[str, Any] = {"temperature": temperature, "passes": passes, "seed": seed}
-        if validation is not None:
-            return conditioned.choose_scale(validation, **options)
-        if isinstance(conditioned.conditioning, Averaged):
-            return conditioned._numbers_searched([], 5, Cost(passes), seed)
-        assert conditioned.refresh is not None
-        return conditioned.choose_scale(conditioned.refresh, **options)
+        options = SearchOptions(temperature=temperature, passes=passes, seed=seed)
+        parts = fitting.condition(self.model, self._parts, train, likelihood, layer)
+        return Posterior(self.model, **vars(fitting.choose_scale(self.model, parts, validation, options)))
 
     def condition(
         self, train: Iterable[Any], *, likelihood: Likelihood | None = None, layer: str | None = None
@@ -233,26 +240,7 @@ class Posterior:
             TypeError: if the loader or the likelihood is not one, or the likelihood cannot be inferred.
             ValueError: if there are no batches, or the network does not end in a linear layer.
         """
-        check_reiterable(train, "train")
-        _check_likelihood(likelihood or self.likelihood)
-        data, total = kept(train, "train", self._like)
-        task = inferred(self.model, data, likelihood or self.likelihood)
-        refresh = some_samples(data)
-        task = self._fitted(task, data, refresh)
-        ways = conditioned(self.model, data, total, task, self.mean, layer)
-        covariance = self.covariance
-        if covariance is None:
-            covariance = Activations() if isinstance(ways, LaplaceHead) else Independent()
-        layers = with_moments(self.model, self._layers, data) if covariance.needs_moments else self._layers
-        way: Conditioning
-        if isinstance(ways, LaplaceHead):
-            way = ways
-        else:
-            at_mean = [one.with_precision_at(self.mean) for one in ways]
-            way = Averaged(tuple(Component(float(n == 0), self.scale, one) for n, one in enumerate(at_mean)))
-        return self._changed(
-            layers=layers, covariance=covariance, likelihood=task, refresh=refresh, conditioning=way, scale_search=None
-        )
+        return Posterior(self.model, **vars(fitting.condition(self.model, self._parts, train, likelihood, layer)))
 
     def choose_scale(
         self,
@@ -290,140 +278,38 @@ class Posterior:
             TypeError: if a loader or the likelihood is not one, or the likelihood cannot be inferred.
             ValueError: if nothing was tracked, options are out of range, or no scale has a finite NLL.
         """
-        refresh = self.refresh if refresh is None else refresh
-        self._check_search(validation, refresh, members, tolerance)
-        cost = Cost(passes)
-        pairs, _ = kept(validation, "validation", self._like, VALIDATED)
-        if refresh is not None:
-            refresh = first_samples(batches(refresh, "refresh", self._like), REFRESHED)
-        _check_likelihood(likelihood)
-        task = self._fitted(inferred(self.model, pairs, likelihood or self.likelihood), pairs, refresh)
-        posterior = self._changed(likelihood=task, refresh=refresh)
-        if isinstance(posterior.conditioning, Averaged):
-            return posterior._numbers_searched(pairs, members, cost, seed)
-        found = posterior._labels_searched(pairs, members, tolerance, cost, seed)
-        return found._tempered(pairs, members, seed) if temperature else found
-
-    def _numbers_searched(self, validation: list[Pair], members: int, cost: Cost, seed: int) -> Posterior:
-        assert isinstance(self.conditioning, Averaged)
-        assert self.likelihood is not None
-        ways = {type(one.conditioning): one.conditioning for one in self.conditioning.components}
-        chosen, search = loudness.choose(
-            self._weights, self.model, list(ways.values()), validation, members, cost, seed
-        )
-        noise = sum(one.share * (one.conditioning.noise or 1.0) for one in chosen.components)
-        return self._changed(
-            scale=search.scale, scale_search=search, conditioning=chosen, likelihood=self.likelihood.tempered(noise)
-        )
-
-    def _labels_searched(
-        self, validation: list[Pair], members: int, tolerance: float, cost: Cost, seed: int
-    ) -> Posterior:
-        posterior, task = self, self.likelihood
-        assert task is not None
-        if self.covariance is not None and self.covariance.prior_samples is not None:
-            found = fisher(self.model, self._layers, validation, task)
-            layers = [replace(layer, fisher=known) for layer, known in zip(self._layers, found, strict=True)]
-            posterior = posterior._changed(layers=layers)
-        search = LabelSearch(posterior._weights, self.model, task, self.refresh, members, tolerance, seed)
-        way, chosen = search.choose(self.conditioning, validation, cost)
-        return posterior._changed(scale=chosen.scale, scale_search=chosen, conditioning=way)
-
-    def _tempered(self, validation: list[Pair], members: int, seed: int) -> Posterior:
-        """The same with the temperature that validation data asks for."""
-        assert self.likelihood is not None
-        assert self.scale_search is not None
-        ensemble = self.sample(members, key("temperature", operator.index(seed)))
-        task = recalibrated(ensemble, self.likelihood, validation)
-        search = replace(self.scale_search, temperature=task.options()["temperature"])
-        return self._changed(likelihood=task, scale_search=search)
-
-    @property
-    def _like(self) -> Tensor:
-        return next(self.model.parameters()).detach()
-
-    def _fitted(self, task: Likelihood, data: list[Pair], refresh: Iterable[Any] | None) -> Likelihood:
-        """The likelihood with what it estimates, such as a noise variance, at the mean network."""
-        mean = self._changed(conditioning=None, scale=0.0).sample(1, refresh=refresh)
-        return task.fitted((output, target) for _, _, output, target in mean.iterate(data))
-
-    def _check_search(
-        self, validation: Iterable[Any], refresh: Iterable[Any] | None, members: int, tolerance: float
-    ) -> None:
-        """Raise for what no search can work with."""
-        if members < 1:
-            raise ValueError(f"members must be at least 1, got {members}")
-        if not 0 <= tolerance < float("inf"):
-            raise ValueError(f"tolerance must be finite and not negative, got {tolerance}")
-        if not self._layers and self.conditioning is None:
-            raise ValueError("this posterior has no noise to scale: nothing was tracked")
-        check_reiterable(validation, "validation")
-        if refresh is not None:
-            check_reiterable(refresh, "refresh")
-        if refresh is None and running_layers(self.model):
-            raise ValueError("the network has BatchNorm: pass refresh=, training data to recompute its statistics on")
+        options = SearchOptions(members, tolerance, temperature, passes, seed)
+        parts = self._parts if refresh is None else replace(self._parts, refresh=refresh)
+        return Posterior(self.model, **vars(fitting.choose_scale(self.model, parts, validation, options, likelihood)))
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write tensors and JSON metadata to a safetensors file."""
-        write(path, [self.packed()])
+        """Write tensors and JSON metadata to a safetensors file; it never holds data.
+
+        Conditioned for labels, it is complete. Conditioned for numbers, it needs the training data again after loading
+        (see `sample`); `sample(20).save(path)` writes members that need none.
+        """
+        write(path, "a posterior", [self.packed()])
 
     def packed(self) -> Packed:
         """What a file needs to know."""
-        joint = {names: matrix for layer in self._layers for names, matrix in layer.covariance.items()}
-        tensors = {
-            "model": model_tensors(self.model),
-            "mean": self.mean,
-            "variance": self.variance,
-            "covariance": {str(i): matrix for i, matrix in enumerate(joint.values())},
-            "deviations": {name: value for layer in self._layers for name, value in layer.deviations.items()},
-            "fisher": {name: value for layer in self._layers for name, value in layer.fisher.items()},
-        }
-        about = {
-            "covariance": None if self.covariance is None else type(self.covariance).__name__,
-            "options": {} if self.covariance is None else self.covariance.options(),
-            "scale": self.scale,
-            "joint": list(joint),
-            "scale_search": None if self.scale_search is None else self.scale_search.packed(),
-            "likelihood": _packed_likelihood(self.likelihood),
-        }
-        return tensors, about
+        return packing.packed(self.model, self._parts)
 
     @staticmethod
     def unpacked(packed: Packed, model: nn.Module) -> Posterior:
         """The posterior that `packed` was made of; the model, of the same architecture, becomes its own."""
-        tensors, about = packed
-        fill(model, tensors["model"])
-        joint = {tuple(names): tensors["covariance"][str(i)] for i, names in enumerate(about["joint"])}
-        final = {name: parameter.detach() for name, parameter in model.named_parameters()}
-        more = tensors["deviations"], tensors["fisher"]
-        layers = by_layer(final, tensors["mean"], tensors["variance"], joint, *more)
-        name = about["covariance"]
-        covariance = None if name is None else covariance_from_options(name, about["options"])
-        search, task = about["scale_search"], about["likelihood"]
-        return Posterior(
-            model,
-            layers,
-            covariance,
-            about["scale"],
-            scale_search=None if search is None else ScaleSearch.unpacked(search),
-            likelihood=None if task is None else likelihood_from_options(*task),
-        )
-
-
-def _check_likelihood(given: Any) -> None:
-    if given is not None and not isinstance(given, Likelihood):
-        raise TypeError(f"likelihood must be one of tradi.likelihoods, such as Classification(), got {given!r}")
-
-
-def _packed_likelihood(likelihood: Likelihood | None) -> tuple[str, dict[str, Any]] | None:
-    """As JSON; a likelihood that somebody else wrote is theirs to pass again."""
-    name = type(likelihood).__name__
-    return (name, likelihood.options()) if likelihood is not None and KINDS.get(name) is type(likelihood) else None
+        return Posterior(model, **vars(packing.unpacked(packed, model)))
 
 
 def load_posterior(path: str | PathLike[str], model: nn.Module) -> Posterior:
-    """Read a saved posterior; the model gives the architecture, and its own weights stay as they are."""
-    packed = read(path, model)
+    """Read a saved posterior; the model gives the architecture, and its own weights stay as they are.
+
+    Members are those of the posterior that was saved. Where they depend on data, pass it again: `sample(20,
+    refresh=training_batches)`, for BatchNorm's statistics and for members that predict numbers and were conditioned.
+
+    Raises:
+        ValueError: if the file is not one posterior, or of another architecture.
+    """
+    packed = read(path, "a posterior", model)
     if len(packed) > 1:
         raise ValueError(f"{path} holds {len(packed)} runs: DeepEnsemble.load reads it")
     return Posterior.unpacked(packed[0], copied(model))

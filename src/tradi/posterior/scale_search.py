@@ -122,12 +122,12 @@ def choose(judge: Callable[[float], Tensor], tolerance: float, members: int, cos
         )
     scale = largest_accepted(losses, tolerance)
     if scale == LARGEST:
-        warnings.warn(f"no noise up to {scale:g} times the tracked hurts: was hardly anything tracked?", stacklevel=4)
+        warnings.warn(f"no noise up to {scale:g} times the tracked hurts: was hardly anything tracked?", stacklevel=6)
     if scale == 0 < tolerance:
         warnings.warn(
             "scale 0: no noise is shown to cost less than the tolerance on this validation data; more samples or a "
             "larger tolerance= may allow some",
-            stacklevel=4,
+            stacklevel=6,
         )
     return ScaleSearch(scale, nll, tolerance, members, cost.passes, cost.seconds)
 

@@ -19,9 +19,12 @@ __all__ = [
     "Prediction",
     "SquaredError",
     "Tokens",
+    "check_likelihood",
     "infer",
     "likelihood_from_options",
+    "likelihood_options",
     "per_value",
+    "task_of",
 ]
 
 KINDS: dict[str, type[Likelihood]] = {
@@ -39,6 +42,22 @@ def likelihood_from_options(name: str, options: dict[str, Any]) -> Likelihood:
     if name not in KINDS:
         raise ValueError(f"unknown likelihood {name!r}: this version of tradi knows {sorted(KINDS)}")
     return KINDS[name](**options)
+
+
+def likelihood_options(likelihood: Likelihood | None) -> tuple[str, dict[str, Any]] | None:
+    """Name and options, as JSON; None for a likelihood that somebody else wrote, which is theirs to pass again."""
+    name = type(likelihood).__name__
+    return (name, likelihood.options()) if likelihood is not None and KINDS.get(name) is type(likelihood) else None
+
+
+def check_likelihood(given: Any) -> None:
+    """Raise for what is neither a likelihood nor None.
+
+    Raises:
+        TypeError: if it is something else.
+    """
+    if given is not None and not isinstance(given, Likelihood):
+        raise TypeError(f"likelihood must be one of tradi.likelihoods, such as Classification(), got {given!r}")
 
 
 def infer(output: Any, target: Any) -> Likelihood:
@@ -70,6 +89,30 @@ def infer(output: Any, target: Any) -> Likelihood:
             raise _undecided(output, labels, "Bernoulli()", "SquaredError()")
         return SquaredError()
     raise _undecided(output, labels)
+
+
+def task_of(task: Likelihood | None, output: Any, target: Any) -> Likelihood:
+    """The task, inferred where it is not given; targets that do not fit it are inputs that went the wrong way.
+
+    Raises:
+        TypeError: if it is not given and cannot be inferred, or the target does not fit.
+    """
+    if target is None:
+        if task is None:
+            raise TypeError(
+                "it is not known what the outputs mean: choose_scale() remembers the likelihood, or pass one, such as "
+                "predict(x, likelihood=tradi.likelihoods.Classification())"
+            )
+        return task
+    try:
+        task = infer(output, target) if task is None else task
+        per_value(task.fitted([(output, target)]), output, target)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"the second part of a batch is taken for the target, which does not fit ({error}): several inputs are "
+            "a tuple, as in [((x, mask), target)]"
+        ) from error
+    return task
 
 
 def _undecided(output: Any, target: Tensor, *candidates: str) -> TypeError:

@@ -1,0 +1,114 @@
+"""How members of a regression were conditioned, but for the training rows: those are in no file."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from torch import nn
+
+from tradi.ensemble.batches import Pair
+from tradi.ensemble.copying import copied
+from tradi.posterior.conditioning import Conditioning, Draw, HeadRegression, Regression, Replay
+from tradi.posterior.head import Head, State
+from tradi.posterior.linearised import NetworkRegression
+from tradi.posterior.loudness import Averaged, Component
+from tradi.prediction.likelihood import Likelihood
+
+WAYS: dict[str, type[Regression]] = {way.__name__: way for way in (HeadRegression, NetworkRegression)}
+
+
+@dataclass(frozen=True)
+class Share:
+    """A `Component` in words and numbers.
+
+    Args:
+        share: of the members.
+        scale: that they are drawn at.
+        way: name of the regression.
+        noise: its factor tau on the noise variances; None takes every member's own.
+        precisions: prior precisions, one for each regression.
+    """
+
+    share: float
+    scale: float
+    way: str
+    noise: float | None
+    precisions: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class WithoutRows(Conditioning):
+    """What is left of an `Averaged` conditioning in a file: members cannot be drawn until it has its rows again.
+
+    Args:
+        shares: of the members.
+        head: the layer that gives the mean.
+        likelihood: that rows are weighted by.
+        samples: how many there were in all.
+    """
+
+    shares: tuple[Share, ...]
+    head: Head
+    likelihood: Likelihood
+    samples: int
+
+    @staticmethod
+    def of(averaged: Averaged) -> WithoutRows:
+        """All of it but the rows."""
+        shares = (
+            Share(one.share, one.scale, type(way).__name__, way.noise, tuple(way.precisions))
+            for one in averaged.components
+            for way in [one.conditioning]
+        )
+        way = averaged.components[0].conditioning
+        return WithoutRows(tuple(shares), way.head, way.likelihood, way.replay.total)
+
+    def __str__(self) -> str:
+        what = WAYS[self.shares[0].way].what
+        return f"{what} to be conditioned on {self.samples:,} training samples: pass them as sample(refresh=)"
+
+    def conditioned_on(self, data: list[Pair], total: int, model: nn.Module, centre: State) -> Averaged:
+        """The conditioning with its rows.
+
+        Args:
+            data: (inputs, target) pairs, of which there may be more than are kept.
+            total: how many samples there are in all.
+            model: the trained network.
+            centre: what was tracked of the weights, by parameter name.
+        """
+        if total != self.samples:
+            warnings.warn(
+                f"members were conditioned on {self.samples:,} samples, and refresh has {total:,}, so they are others "
+                "now: what fit() had for validation joined the training data, and both belong into refresh=",
+                stacklevel=4,
+            )
+        replay = Replay(copied(model).eval(), data, total)
+        head = replace(self.head, module=dict(replay.model.named_modules())[self.head.name])
+        ways = {name: WAYS[name](replay, head, self.likelihood, centre) for name in {s.way for s in self.shares}}
+        return Averaged(
+            tuple(
+                Component(one.share, one.scale, ways[one.way].with_prior(one.noise, one.precisions))
+                for one in self.shares
+            )
+        )
+
+    def weights(self, draw: Draw, scale: float, seed: int, member: int) -> State:
+        del draw, scale, seed, member
+        self._refuse()
+
+    def module(self, model: nn.Module) -> nn.Module:
+        del model
+        self._refuse()
+
+    def rescaled(self, scale: float) -> WithoutRows:
+        heaviest = max(self.shares, key=lambda one: one.share)
+        return replace(self, shares=(replace(heaviest, share=1.0, scale=scale),))
+
+    def _refuse(self) -> NoReturn:
+        raise ValueError(
+            f"members are conditioned on {self.samples:,} training samples, which no file holds: pass them again, "
+            "sample(..., refresh=training_batches), or save the ensemble itself where they are known, "
+            "ensemble.save(path)"
+        )
