@@ -149,7 +149,7 @@ class Sampled(Single, ABC):
 class Perturbed(Sampled):
     """Gaussian perturbation, its deviation chosen on validation data as TRADI's."""
 
-    tolerance: float | None = 0.002
+    tolerance: float | None = 0.001
 
     def posterior(self, run: Run) -> Posterior:
         return GaussianPerturbation(run.model)
@@ -231,7 +231,7 @@ class Tradi(Following):
     kalman: Kalman = field(default_factory=Kalman)
     covariance: Covariance | None = None
     select: Select = except_normalisation
-    tolerance: float | None = 0.002
+    tolerance: float | None = 0.001
     conditioned: bool = True
     searched: int = 5
 

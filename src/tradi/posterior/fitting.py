@@ -48,7 +48,7 @@ class SearchOptions:
     """
 
     members: int = 5
-    tolerance: float = 0.002
+    tolerance: float = 0.001
     temperature: bool = False
     passes: int | None = None
     seed: int = 0

@@ -249,7 +249,7 @@ class Posterior:
         refresh: Iterable[Any] | None = None,
         likelihood: Likelihood | None = None,
         members: int = 5,
-        tolerance: float = 0.002,
+        tolerance: float = 0.001,
         temperature: bool = False,
         passes: int | None = None,
         seed: int = 0,
@@ -268,8 +268,8 @@ class Posterior:
                 `condition` remembers some by itself.
             likelihood: what outputs mean; inferred from outputs and targets where these leave no doubt, and remembered.
             members: networks that a scale is judged by; they are never among those that `sample` draws.
-            tolerance: how much worse than with less noise is accepted, in nats per sample: 0.002 lowers the likelihood
-                of an average sample by a fifth of a per cent, and 0 takes only noise that is shown to help.
+            tolerance: how much worse than with less noise is accepted, in nats per sample: 0.001 lowers the likelihood
+                of an average sample by a tenth of a per cent, and 0 takes only noise that is shown to help.
             temperature: divide logits by the one number that has the lowest validation NLL.
             passes: over the validation data, at the most; the search ends early there.
             seed: of the search's own random stream.
