@@ -62,6 +62,8 @@ def conditioned(
 ) -> LaplaceHead | list[Regression]:
     """How this network is conditioned: for labels by Laplace, for numbers in one or two ways, all weights first.
 
+    Regressions have the prior precisions of the highest evidence at the centre.
+
     Args:
         model: the trained network.
         data: training rows.
@@ -81,12 +83,15 @@ def conditioned(
         return LaplaceHead.of(replay, head, likelihood)
     if not isinstance(likelihood, Gaussian | SquaredError):
         raise TypeError(f"{likelihood!r} cannot be conditioned: choose the scale alone, with choose_scale(validation)")
-    regressions: list[Regression] = [HeadRegression(replay, head, likelihood, centre)]
+    regressions: list[Regression] = [HeadRegression(replay, head, likelihood, centre).with_precision_at(centre)]
     weights = sum(value.numel() for value in centre.values())
     if 0 < 8 * weights * weights <= SMALL and not running_layers(model):
         try:
-            regressions.insert(0, NetworkRegression(replay, head, likelihood, centre))
-        except Exception as error:  # whatever torch.func says of an operation that it cannot differentiate in batches
+            whole = NetworkRegression(replay, head, likelihood, centre).with_precision_at(centre)
+            with torch.no_grad():
+                whole.module(copied(model))(*args, **kwargs)
+            regressions.insert(0, whole)
+        except Exception as error:  # whatever torch.func says of an operation that it cannot differentiate both ways
             warnings.warn(f"only the last layer is conditioned, as all weights cannot be: {error}", stacklevel=4)
     return regressions
 

@@ -130,7 +130,14 @@ def _place(module: nn.Module, output: Tensor, wanted: Tensor) -> tuple[int, int]
     first, odd = divmod(offset, step) if step else (0, offset)
     if rest or odd or not 0 < share <= width - first:
         return None
-    return first, share
+    # A few positions of all outputs, such as a text's first token, may begin alike and be as many.
+    return (first, share) if _last(output.narrow(axis, first, share)) == _last(wanted) else None
+
+
+def _last(view: Tensor) -> int:
+    """Where the last element of a view is in its memory."""
+    steps = ((size - 1) * stride for size, stride in zip(view.shape, view.stride(), strict=True))
+    return int(view.storage_offset()) + sum(steps)
 
 
 def _named_place(module: nn.Module, output: Tensor, wanted: Tensor) -> tuple[int, int] | None:

@@ -247,8 +247,7 @@ class Posterior:
         if isinstance(ways, LaplaceHead):
             way = ways
         else:
-            at_mean = [one.with_precision_at(self.mean) for one in ways]
-            way = Averaged(tuple(Component(float(n == 0), self.scale, one) for n, one in enumerate(at_mean)))
+            way = Averaged(tuple(Component(float(n == 0), self.scale, one) for n, one in enumerate(ways)))
         return self._changed(
             layers=layers, covariance=covariance, likelihood=task, refresh=refresh, conditioning=way, scale_search=None
         )
