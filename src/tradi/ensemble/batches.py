@@ -186,15 +186,16 @@ def evenly(data: Iterable[Pair], samples: int, most: int) -> tuple[list[Pair], i
     """
     kept: list[Pair] = []
     every, total = 1, 0
+    count = size = 0  # samples and bytes that are kept
     for number, batch in enumerate(data):
         total += samples_in(batch)
         if number % every:
             continue
         kept.append(_thinned(batch, samples, most))
-        while len(kept) > 1 and (sum(map(samples_in, kept)) > samples or sum(map(bytes_in, kept)) > most):
+        count, size = count + samples_in(kept[-1]), size + bytes_in(kept[-1])
+        while len(kept) > 1 and (count > samples or size > most):
             kept, every = kept[::2], 2 * every
-            if number % every:  # the newest one went
-                break
+            count, size = sum(map(samples_in, kept)), sum(map(bytes_in, kept))
     return kept, total
 
 

@@ -40,9 +40,11 @@ def kept(loader: Iterable[Any], argument: str, like: Tensor, samples: int = ROWS
 def first_samples(data: Iterable[Pair], most: int) -> list[Pair]:
     """The first batches that have so many samples together, or all of them; no more is read."""
     found: list[Pair] = []
+    count = size = 0
     for batch in data:
         found.append(batch)
-        if sum(map(samples_in, found)) >= most or sum(map(bytes_in, found)) >= KEPT_BYTES:
+        count, size = count + samples_in(batch), size + bytes_in(batch)
+        if count >= most or size >= KEPT_BYTES:
             break
     return found
 
