@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tradi.ensemble.batches import Pair, batches, bytes_in, evenly, every_kth, samples_in
+from tradi.ensemble.batches import Pair, batches, bytes_in, evenly, every_kth, samples_in, thinned
 
 
 def numbered(samples: int, batch: int) -> list[Pair]:
@@ -75,6 +75,16 @@ def test_every_kth_sample_of_all_parts_of_a_batch() -> None:
     assert target[1] == 3  # what is not a part for every sample stays
     assert len(target[2]) == 4
     assert every_kth(batch, 1) is batch
+
+
+@pytest.mark.parametrize("batch", [1, 7, 64, 999, 1000])
+def test_a_list_is_thinned_sample_by_sample(batch: int) -> None:
+    found = torch.cat([y for _, y in thinned(numbered(1000, batch), 100)])
+    if batch > 1:  # of single samples nothing can be left out
+        assert 90 <= len(found) <= 100 + -(-1000 // batch)
+        assert found.diff().max() <= 10
+    data = numbered(1000, batch)
+    assert all(a is b for a, b in zip(thinned(data, 1000), data, strict=True))
 
 
 def test_samples_are_counted_by_the_target_or_else_by_the_inputs() -> None:

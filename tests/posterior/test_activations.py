@@ -176,6 +176,14 @@ def test_a_few_positions_of_large_pictures_are_as_good_as_all(monkeypatch: pytes
     assert not torch.equal(few.moments.second, whole.moments.second)
 
 
+def test_data_that_is_sorted_by_class_is_measured_all_over() -> None:
+    model = nn.Linear(10, 10)
+    sorted_by_class = torch.eye(10).repeat_interleave(1500, 0)
+    (layer,) = with_moments(model, layers_of(model), [(x, None) for x in sorted_by_class.split(100)])
+    assert layer.moments is not None
+    torch.testing.assert_close(layer.moments.second[0].diagonal()[:10], torch.full((10,), 0.1), rtol=0.05, atol=0)
+
+
 @pytest.mark.parametrize("floor", [0.0, -1.0, math.inf, math.nan])
 def test_a_floor_that_is_none_is_an_error(floor: float) -> None:
     with pytest.raises(ValueError, match="floor must be positive and finite"):

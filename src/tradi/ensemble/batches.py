@@ -217,6 +217,12 @@ def _thinned(batch: Pair, samples: int, most: int) -> Pair:
     return every_kth(batch, max(-(-samples_in(batch) // samples), -(-bytes_in(batch) // most)))
 
 
+def thinned(data: list[Pair], samples: int) -> list[Pair]:
+    """About so many samples at the most, evenly spread: every k-th of each batch."""
+    k = -(-sum(map(samples_in, data)) // samples)
+    return [every_kth(batch, k) for batch in data]
+
+
 def every_kth(batch: Pair, k: int) -> Pair:
     """Every k-th sample of a batch, in memory of its own."""
     size = samples_in(batch)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tradi.ensemble.batches import Caller, Pair, batches, bytes_in, evenly, samples_in
+from tradi.ensemble.batches import Caller, Pair, batches, bytes_in, evenly, samples_in, thinned
 from tradi.ensemble.batchnorm import running_layers
 from tradi.ensemble.copying import copied
 from tradi.posterior.activations import SAMPLES, gatherings
@@ -100,7 +100,7 @@ def conditioned(
 
 def with_moments(model: nn.Module, layers: list[Layer], data: list[Pair]) -> list[Layer]:
     """The layers with second moments of their inputs, from one forward pass over some of the training inputs."""
-    replay = Replay(copied(model).eval(), first_samples(data, SAMPLES), 0)
+    replay = Replay(copied(model).eval(), thinned(data, SAMPLES), 0)
     found = gatherings(replay.model, layers)
     for _, _, seen in replay.run({}, found):
         for name, here in seen.items():

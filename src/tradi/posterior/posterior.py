@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tradi.ensemble.batches import Pair, batches, check_reiterable
+from tradi.ensemble.batches import Pair, batches, check_reiterable, evenly
 from tradi.ensemble.batchnorm import running_layers
 from tradi.ensemble.copying import copied
 from tradi.ensemble.ensemble import Ensemble
@@ -20,6 +20,7 @@ from tradi.posterior import loudness
 from tradi.posterior.activations import Activations
 from tradi.posterior.conditioning import Conditioning
 from tradi.posterior.conditions import (
+    KEPT_BYTES,
     REFRESHED,
     VALIDATED,
     conditioned,
@@ -236,7 +237,7 @@ class Posterior:
         _check_likelihood(likelihood or self.likelihood)
         data, total = kept(train, "train", self._like)
         task = inferred(self.model, data, likelihood or self.likelihood)
-        refresh = first_samples(data, REFRESHED)
+        refresh, _ = evenly(data, REFRESHED, KEPT_BYTES)
         task = self._fitted(task, data, refresh)
         ways = conditioned(self.model, data, total, task, self.mean, layer)
         covariance = self.covariance
