@@ -59,7 +59,9 @@ def test_scales_that_give_no_finite_loss_are_left_out_and_none_at_all_is_an_erro
 
 def test_louder_scales_are_not_tried_once_they_are_out_of_the_question() -> None:
     def tried(support: dict[float, float]) -> list[float]:
-        return [one.scale for one in search(lambda way, scale: found(support[scale], scale, way), [HEAD], lambda: True)]
+        return [
+            one.scale for one in search(lambda way, scale: found(support[scale], scale, way), [HEAD], lambda _: True)
+        ]
 
     even = dict.fromkeys(SCALES, 0.0)
     assert tried(even) == list(SCALES)
@@ -68,18 +70,20 @@ def test_louder_scales_are_not_tried_once_they_are_out_of_the_question() -> None
     assert tried(even | {8.0: -NEGLIGIBLE + 1}) == list(SCALES)
 
 
-def test_the_search_ends_with_its_budget_and_judges_every_way_once_at_the_least() -> None:
-    for budget in (1, 2, 3, 5, 20):
-        calls: list[tuple[Any, float]] = []
+@pytest.mark.parametrize("budget", [1, 2, 3, 5, 7, 20])
+def test_the_search_ends_with_its_budget_and_judges_every_way_first(budget: int) -> None:
+    calls: list[tuple[Any, float]] = []
 
-        def judge(way: Regression, scale: float, calls: list[Any] = calls) -> Judged:
-            calls.append((way, scale))
-            return found(0.0, scale, way)
+    def judge(way: Regression, scale: float) -> Judged:
+        calls.append((way, scale))
+        return found(0.0, scale, way)
 
-        search(judge, [NETWORK, HEAD], lambda calls=calls, budget=budget: len(calls) < budget)  # type: ignore[misc]
-        assert len(calls) == max(2, min(budget + 1 if budget < len(SCALES) else budget, 2 * len(SCALES)))
-        assert {way for way, _ in calls} == {NETWORK, HEAD}
-        assert calls[0] == (NETWORK, 2.0)
+    search(judge, [NETWORK, HEAD], lambda scales: len(calls) + scales <= budget)
+    assert len(calls) == min(budget, 2 * len(SCALES))
+    first = min(max(budget - 1, 1), len(SCALES))  # one is left for the other way, where there are two at all
+    assert calls == [(NETWORK, scale) for scale in SCALES[:first]] + [
+        (HEAD, scale) for scale in SCALES[: budget - first]
+    ]
 
 
 @pytest.mark.parametrize("shares", [(1.0,), (0.5, 0.5), (0.7, 0.2, 0.1), (0.05, 0.95)])

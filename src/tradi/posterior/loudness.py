@@ -90,7 +90,7 @@ def judged(
 def search(
     judge: Callable[[Regression, float], Judged],
     ways: Sequence[Regression],
-    more: Callable[[], bool],
+    more: Callable[[int], bool],
     scales: Sequence[float] = SCALES,
 ) -> list[Judged]:
     """Judge the scales for every way to condition, from quiet to loud, until louder ones are out of the question.
@@ -98,15 +98,16 @@ def search(
     Args:
         judge: at a scale.
         ways: to condition, all weights first.
-        more: whether the budget allows another.
+        more: whether the budget allows so many more; one scale of every way comes first.
         scales: to judge.
     """
     everything: list[Judged] = []
-    for way in ways:
+    for left, way in zip(reversed(range(len(ways))), ways, strict=True):
         tried: list[Judged] = []
         for scale in scales:
             lost = tried and scale > 2 and tried[-1].support < max(one.support for one in tried) - NEGLIGIBLE
-            if tried and (lost or not more()):
+            spent = (everything or tried) and not more(1 + left if tried else 1)
+            if lost or spent:
                 break
             tried.append(judge(way, scale))
         everything += tried
@@ -211,7 +212,7 @@ def choose(
         return judged(fitted, way, scale, ensemble, validation)
 
     few = [way.thinned(SEARCHED) for way in ways]
-    tried = search(judge, few, lambda: cost.allows(members), SCALES if weights.layers else (0.0,))
+    tried = search(judge, few, lambda scales: cost.allows(scales * members), SCALES if weights.layers else (0.0,))
     shares = averaged(tried)
     best = max(shares, key=lambda one: one.share)
     nll = {one.scale: one.nll for one in tried if type(one.conditioning) is type(best.conditioning)}
