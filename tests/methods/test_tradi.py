@@ -50,7 +50,8 @@ def test_the_papers_filter_averages_them_with_its_own_gain() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     tracker = tradi.TRADI(model, optimizer, kalman=tradi.Kalman.paper())
-    gain, expected = Gain(5e-5), {}
+    gain = Gain(5e-5)
+    expected: dict[str, float] = {}
     for x, y in problem() * 3:
         step(model, optimizer, x, y)
         Q = gain.next()
@@ -142,7 +143,7 @@ def test_automatic_mixed_precision_tracks_gradients_without_their_scale() -> Non
             optimizer.zero_grad()
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 loss = nn.functional.cross_entropy(model(x), y)
-            scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            scaler.scale(loss).backward()
             scaler.step(optimizer)
             scaler.update()
         return tracked_squares(tracker)

@@ -117,6 +117,7 @@ def test_wide_layers_keep_the_diagonal_alone(monkeypatch: pytest.MonkeyPatch) ->
         (layer,) = measured(nn.Linear(4, 3000), x, reach=1.0)
         assert layer.moments is not None
         assert layer.moments.second.ndim == axes
+    assert layer.moments is not None
     second = torch.cat([x, torch.ones(200, 1)], 1).square().mean(0)
     torch.testing.assert_close(layer.moments.second[0], second)
     noise = noise_of(Activations(), layer)

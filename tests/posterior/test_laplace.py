@@ -35,6 +35,8 @@ class Text(nn.Module):
 def case(name: str) -> tuple[nn.Module, Likelihood, list[tuple[Tensor, Tensor]]]:
     """A network, its task, and two batches of training data."""
     torch.manual_seed(0)
+    model: nn.Module
+    task: Likelihood
     x, pixels = normal(30, 4), normal(6, 2, 3, 4)
     integers = torch.Generator().manual_seed(1)
     if name == "softmax":
@@ -122,9 +124,9 @@ def covariance_of(root: Any, like: Tensor) -> Tensor:
 
 @every_case
 def test_the_covariance_is_the_inverse_of_the_hessian_of_the_loss_and_the_prior(name: str) -> None:
-    way, *task = laplace(name)
+    way, model, task, data = laplace(name)
     assert isinstance(way.root, Full)
-    H = hessian(way, *task)
+    H = hessian(way, model, task, data)
     expected = torch.linalg.inv(H + way.precision * torch.eye(len(H)))
     # The likelihoods compute in float32.
     torch.testing.assert_close(
