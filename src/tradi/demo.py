@@ -74,7 +74,7 @@ def classify(data: Images, seed: int, epochs: int = 60, members: int = 20) -> Pa
             F.cross_entropy(model(x[batch]), y[batch]).backward()
             optimizer.step()
 
-    posterior = tracker.posterior().choose_scale([data.validation], refresh=[data.train], seed=seed)
+    posterior = tracker.posterior().fit([data.train], [data.validation], seed=seed)
     ensemble = posterior.sample(members, seed=seed + 1)
     single = posterior.final()
     images, labels = data.test
@@ -113,7 +113,7 @@ def regress(data: Toy, seed: int, members: int = 50) -> Part:
     tracker = TRADI(model, optimizer)
     TwoStage(mse_epochs=300, nll_epochs=100, patience=20).fit(model, optimizer, train, validation)
 
-    posterior = tracker.posterior().choose_scale(validation, seed=seed)
+    posterior = tracker.posterior().fit(train, validation, seed=seed)
     predictions = {
         "Single network": posterior.final().predict(data.grid),
         "TRADI": posterior.sample(members, seed=seed + 1).predict(data.grid),
