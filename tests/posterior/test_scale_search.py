@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from tradi.likelihoods import Classification, Gaussian
 from tradi.posterior import label_search
 from tradi.posterior.distribution import WeightDistribution
 from tradi.posterior.randomness import key
-from tradi.posterior.scale_search import LARGEST, largest_accepted, search
+from tradi.posterior.scale_search import LARGEST, ScaleSearch, largest_accepted, search
 
 
 def alike(loss: float) -> Tensor:
@@ -221,6 +222,22 @@ def test_an_answer_at_the_limits_of_the_search_is_a_warning() -> None:
 
     with pytest.warns(UserWarning, match="scale 0: no noise is shown to cost less"):
         posterior.choose_scale(problem(), members=1, likelihood=Custom(only_the_mean))
+
+
+def test_a_search_says_what_it_knows() -> None:
+    everything = ScaleSearch(2.0, {0.0: 0.5, 2.0: 0.4, 8.0: 0.3}, 0.002, 5, 11, 1.25, head=0.5)
+    assert str(everything) == (
+        "scale 2, noise of the head times 0.5, with validation NLL 0.4000 (best 0.3000 at 8, mean network 0.5000; "
+        "tolerance 0.002 nats, 5 members, 11 passes in 1.2 s)"
+    )
+    loud = ScaleSearch(2.0, {2.0: 0.4}, 0.0, 5, 5, 0.0)  # of numbers, with a small budget
+    assert str(loud) == (
+        "scale 2, with validation NLL 0.4000 (best 0.4000 at 2; tolerance 0 nats, 5 members, 5 passes in 0.0 s)"
+    )
+    head = ScaleSearch(0.0, {}, 0.002, 5, 0, 0.0, head=1.0)  # where nothing was tracked
+    assert str(head) == "scale 0, noise of the head times 1 (tolerance 0.002 nats, 5 members, 0 passes in 0.0 s)"
+    for known in (everything, loud, head):
+        assert ScaleSearch.unpacked(json.loads(json.dumps(known.packed()))) == known
 
 
 def test_likelihoods_agree_with_torch_distributions() -> None:

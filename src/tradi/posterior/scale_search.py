@@ -59,13 +59,18 @@ class ScaleSearch:
         return ScaleSearch(**packed | {"nll": nll})
 
     def __str__(self) -> str:
-        best = min(self.nll, key=lambda scale: self.nll[scale])
-        return (
-            f"scale {self.scale:g} with validation NLL {self.nll[self.scale]:.4f} "
-            f"(best {self.nll[best]:.4f} at {best:g}, mean network {self.nll[0.0]:.4f}; "
-            f"tolerance {self.tolerance:g} nats, {self.members} members, "
-            f"{self.passes} passes in {self.seconds:.1f} s)"
+        said = f"scale {self.scale:g}" + ("" if self.head is None else f", noise of the head times {self.head:g}")
+        losses = []
+        if self.nll:
+            said += f", with validation NLL {self.nll[self.scale]:.4f}"
+            best = min(self.nll, key=lambda scale: self.nll[scale])
+            losses.append(f"best {self.nll[best]:.4f} at {best:g}")
+        if 0.0 in self.nll:
+            losses.append(f"mean network {self.nll[0.0]:.4f}")
+        cost = (
+            f"tolerance {self.tolerance:g} nats, {self.members} members, {self.passes} passes in {self.seconds:.1f} s"
         )
+        return f"{said} ({'; '.join([', '.join(losses), cost] if losses else [cost])})"
 
 
 class Cost:
