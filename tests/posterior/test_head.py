@@ -116,6 +116,33 @@ def test_one_token_of_many_is_not_a_whole_output(place: int) -> None:
         found(lambda net, x, h: net.a(h)[:, place], x=tokens)
 
 
+def test_a_weight_that_is_shared_or_computed_is_an_error() -> None:
+    class Tied(nn.Module):
+        def __init__(self, head_first: bool) -> None:
+            super().__init__()
+            if head_first:
+                self.head = nn.Linear(4, 6, bias=False)
+            self.embedding = nn.Embedding(6, 4)
+            if not head_first:
+                self.head = nn.Linear(4, 6, bias=False)
+            self.head.weight = self.embedding.weight
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            return self.head(self.embedding(tokens))
+
+    tokens = torch.tensor([[0, 3, 5]])
+    for head_first in (True, False):
+        with pytest.raises(ValueError, match=r"weight of layer 'head' is shared.*choose_scale"):
+            find_head(Tied(head_first), (tokens,), {}, Classification(class_axis=-1), None)
+    normed = nn.Sequential(nn.Tanh(), nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)))
+    with pytest.raises(ValueError, match=r"weight of layer '1' is shared.*or computed"):
+        find_head(normed, (X,), {}, Classification(), None)
+    net: Any = nn.Sequential(nn.Linear(4, 3))
+    net.alias = net[0]  # one layer under two names is one layer
+    net.forward = lambda x: net[0](x)
+    assert find_head(net, (X,), {}, Classification(), None).name == "0"
+
+
 def test_a_grouped_convolution_is_no_head() -> None:
     with pytest.raises(ValueError, match="no linear layer gives"):
         find_head(nn.Conv2d(4, 4, 1, groups=2), (IMAGE,), {}, Classification(), None)

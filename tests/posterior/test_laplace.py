@@ -52,6 +52,18 @@ def case(name: str) -> tuple[nn.Module, Likelihood, list[tuple[Tensor, Tensor]]]
         model, task, y = nn.Sequential(nn.Tanh(), nn.Linear(4, 1)), Bernoulli(), (x[:, :1] > 0).double()
     elif name == "labels":
         model, task, y = nn.Sequential(nn.Tanh(), nn.Linear(4, 3)), Bernoulli(), (x[:, :3] > 0).double()
+    elif name == "unknown labels":
+        y = (x[:, :3] > 0).double()
+        y[5:20, 1] = y[7, :] = math.nan
+        model, task = nn.Sequential(nn.Tanh(), nn.Linear(4, 3)), Bernoulli()
+    elif name in ("mask", "masks"):
+        x, width = pixels, 1 if name == "mask" else 2
+        model, task = nn.Sequential(nn.Tanh(), nn.Conv2d(2, width, 3, padding=1)), Bernoulli()
+        y = (x[:, :width] > 0.3).double()
+        y[:, :, 0] = math.nan
+    elif name == "labels of tokens":
+        x = normal(8, 5, 4)
+        model, task, y = nn.Sequential(nn.Tanh(), nn.Linear(4, 2)), Bernoulli(), (x[:, :, :2] > 0).double()
     elif name == "pixels":
         x, y = pixels, torch.randint(-1, 3, (6, 3, 4), generator=integers)
         model, task = nn.Sequential(nn.Tanh(), nn.Conv2d(2, 3, 3, padding=1)), Classification()
@@ -68,7 +80,8 @@ def case(name: str) -> tuple[nn.Module, Likelihood, list[tuple[Tensor, Tensor]]]
     return model.double().eval(), task, [(x[:half], y[:half]), (x[half:], y[half:])]
 
 
-CASES = ("softmax", "void", "one logit", "labels", "pixels", "decoder", "tagger", "tokens")
+SOFTMAX = ("softmax", "void", "pixels", "decoder", "tagger", "tokens")
+CASES = (*SOFTMAX, "one logit", "labels", "unknown labels", "mask", "masks", "labels of tokens")
 every_case = pytest.mark.parametrize("name", CASES)
 
 
@@ -183,18 +196,14 @@ def rows_of(name: str, most: int = room.ROWS, total: int | None = None) -> Rows:
     return head_rows(replay, find_head(replay.model, (data[0][0],), {}, task, None), task, most)
 
 
-def curvature(rows: Rows) -> Tensor:
-    return room._curvature(rows.logits.double(), rows.independent)
-
-
 @pytest.mark.parametrize("name", ["softmax", "labels"])
 def test_kronecker_factors_are_exact_for_one_row_and_near_for_many(name: str) -> None:
     whole = rows_of(name)
     one = replace(whole, features=whole.features[:1], logits=whole.logits[:1], labels=whole.labels[:1], weight=7.0)
     like = torch.zeros(3, whole.features.shape[1], dtype=torch.float64)
     for rows, exact in ((one, True), (whole, False)):
-        full = Full.of(rows, curvature(rows), 0.3)
-        kronecker = replace(Kronecker.of(rows, curvature(rows).mean(0)), precision=0.3)
+        full = Full.of(rows, rows.curvature, 0.3)
+        kronecker = replace(Kronecker.of(rows, rows.curvature.mean(0)), precision=0.3)
         ours, theirs = covariance_of(kronecker, like), covariance_of(full, like)
         if exact:
             torch.testing.assert_close(ours, theirs)
@@ -219,9 +228,9 @@ def test_wide_heads_get_kronecker_factors(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_prior_precision_has_the_highest_evidence(name: str) -> None:
     way, *_ = laplace(name)
     rows = rows_of(name)
-    kronecker = Kronecker.of(rows, curvature(rows).mean(0))
+    kronecker = Kronecker.of(rows, rows.curvature.mean(0))
     # The factors as a dense matrix, and its determinant by torch.
-    middle = curvature(rows).mean(0)
+    middle = rows.curvature.mean(0)
     A = rows.weight * rows.features.T.double() @ rows.features.double()
     H = torch.kron(middle.diag() if middle.ndim == 1 else middle, A)
 
@@ -240,10 +249,11 @@ def test_the_prior_precision_has_the_highest_evidence(name: str) -> None:
 def test_rows_are_the_heads_features_logits_and_labels_that_count(name: str) -> None:
     model, task, data = case(name)
     rows = rows_of(name)
-    values = torch.cat([task.log_prob(model(x), y).reshape(len(x), -1) for x, y in data])
+    values = torch.cat([task.log_prob(model(x), y) for x, y in data])
     known = ~values.isnan()
-    if rows.independent:
-        values, known = values.sum(1, keepdim=True), known[:, :1]
+    if rows.independent:  # outputs of a position together
+        axis = 1 if "mask" in name else -1
+        values, known = values.nansum(axis), known.any(axis)
     torch.testing.assert_close(rows.losses(rows.logits[None]).float(), -values[known].float())
     assert len(rows.features) == known.sum()
     assert rows.weight == 1
@@ -299,7 +309,7 @@ def sure(rows: int, wrong: float, seed: int = 0) -> tuple[LaplaceHead, Rows]:
     found = Rows(features, logits, labels, 1.0)
     few = replace(found, features=features[:8], logits=logits[:8])
     head: Any = type("Named", (), {"name": "head"})()
-    return LaplaceHead(head, theta, Full.of(few, curvature(few), 1.0), 1.0), found
+    return LaplaceHead(head, theta, Full.of(few, few.curvature, 1.0), 1.0), found
 
 
 def test_the_spread_has_the_lowest_validation_loss() -> None:

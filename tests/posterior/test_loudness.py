@@ -88,7 +88,7 @@ def test_the_search_ends_with_its_budget_and_judges_every_way_first(budget: int)
 
 @pytest.mark.parametrize("shares", [(1.0,), (0.5, 0.5), (0.7, 0.2, 0.1), (0.05, 0.95)])
 def test_any_number_of_members_has_about_its_part_of_every_scale(shares: tuple[float, ...]) -> None:
-    way = Averaged(tuple(Component(share, float(n), HEAD) for n, share in enumerate(shares)))
+    way = Averaged(tuple(Component(share, float(n), HEAD) for n, share in enumerate(shares)), ())
     for seed in range(3):
         scales = [way.component(seed, i).scale for i in range(200)]
         assert scales == [way.component(seed, i).scale for i in range(200)]
@@ -103,8 +103,9 @@ def test_any_number_of_members_has_about_its_part_of_every_scale(shares: tuple[f
 
 def test_rescaled_keeps_the_heaviest_way_at_one_scale() -> None:
     other: Any = object.__new__(HeadRegression)
-    way = Averaged((Component(0.3, 2.0, other), Component(0.7, 8.0, HEAD))).rescaled(5.0)
+    way = Averaged((Component(0.3, 2.0, other), Component(0.7, 8.0, HEAD)), (NETWORK, HEAD)).rescaled(5.0)
     assert [(one.share, one.scale, one.conditioning) for one in way.components] == [(1.0, 5.0, HEAD)]
+    assert way.ways == (NETWORK, HEAD)
 
 
 def test_a_scale_is_judged_by_its_losses_after_the_noise_was_estimated_and_by_a_little_evidence() -> None:
@@ -179,6 +180,18 @@ def test_validation_rows_join_the_training_rows_and_the_noise_is_remembered() ->
     assert fitted.likelihood.variance is not None
     assert before.variance is not None
     assert fitted.likelihood.variance[0] == pytest.approx(before.variance[0] * noise)
+
+
+def test_a_second_choice_begins_with_the_training_rows_again() -> None:
+    posterior, rows = tracked_regression()
+    validation = [(x.float(), y.float()) for x, y in data(seed=1)]
+    once = posterior.fit(rows, validation)
+    twice = once.choose_scale(validation)
+    assert once.scale_search is not None
+    assert twice.scale_search is not None
+    assert twice.scale_search.nll == once.scale_search.nll  # not judged on rows that members were conditioned on
+    assert str(twice.conditioning) == str(once.conditioning)
+    assert twice.likelihood == once.likelihood
 
 
 def test_without_validation_data_the_evidence_decides_between_scales() -> None:

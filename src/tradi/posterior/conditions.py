@@ -85,6 +85,7 @@ def conditioned(
         return LaplaceHead.of(replay, head, likelihood)
     if not isinstance(likelihood, Gaussian | SquaredError):
         raise TypeError(f"{likelihood!r} cannot be conditioned: choose the scale alone, with choose_scale(validation)")
+    centre = {name: value.to(replay.own[name].dtype) for name, value in centre.items()}
     regressions: list[Regression] = [HeadRegression(replay, head, likelihood, centre).with_precision_at(centre)]
     weights = sum(value.numel() for value in centre.values())
     if 0 < 8 * weights * weights <= SMALL and not running_layers(model):

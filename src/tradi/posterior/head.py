@@ -106,13 +106,25 @@ def find_head(
         place = _place if layer is None else _named_place
         found = place(linear[name], seen[name].output, wanted) if name in seen else None
         if found is not None and getattr(linear[name], "groups", 1) == 1:
+            if not _owns_its_weight(model, linear[name]):
+                raise ValueError(
+                    f"the weight of layer {name!r} is shared with another layer, or computed (as in weight_norm), so "
+                    "that it cannot be conditioned by itself: choose the scale alone, with choose_scale(validation)"
+                )
             same = (n for n in seen if n != name and seen[n].input is seen[name].input and _alike(linear, n, name))
             return Head(name, linear[name], *found, tuple(same))
     which = "no linear layer gives" if layer is None else f"layer {layer!r} does not give"
     raise ValueError(
         f"{which} the network's logits or mean as they are, so there is no head to condition: let the network end in a "
-        f"linear layer, or pass layer= with the one that its output comes from; it has {list(linear)}"
+        "linear layer, pass layer= with the one that its output comes from, or choose the scale alone, with "
+        f"choose_scale(validation); it has {list(linear)}"
     )
+
+
+def _owns_its_weight(model: nn.Module, module: Any) -> bool:
+    weight = module.weight  # a new tensor at every call, where it is computed
+    owners = [one for one in model.modules() if any(weight is own for own in one.parameters(recurse=False))]
+    return owners == [module]
 
 
 def _alike(linear: dict[str, nn.Module], one: str, other: str) -> bool:

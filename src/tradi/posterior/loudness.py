@@ -76,7 +76,7 @@ def judged(
         return Judged(conditioning, scale, torch.zeros(0), evidence)
     assert conditioning.noise is not None
     likelihood = conditioning.likelihood.tempered(conditioning.noise)
-    outputs = ensemble.outputs(validation)
+    outputs = likelihood.output(ensemble.outputs(validation))
     prediction: Any = likelihood.predict(outputs)
     factor = noise_factor(prediction, validation)
     prediction = likelihood.tempered(factor).predict(outputs)
@@ -147,10 +147,11 @@ class Averaged(Conditioning):
 
     Args:
         components: the shares; members of one architecture.
+        ways: to condition on the training rows alone, all weights first: what a search begins with.
     """
 
-    def __init__(self, components: tuple[Component, ...]) -> None:
-        self.components = components
+    def __init__(self, components: tuple[Component, ...], ways: tuple[Regression, ...]) -> None:
+        self.components, self.ways = components, ways
 
     def __str__(self) -> str:
         way = self.components[0].conditioning
@@ -173,7 +174,7 @@ class Averaged(Conditioning):
 
     def rescaled(self, scale: float) -> Averaged:
         heaviest = max(self.components, key=lambda one: one.share)
-        return Averaged((Component(1.0, scale, heaviest.conditioning),))
+        return Averaged((Component(1.0, scale, heaviest.conditioning),), self.ways)
 
     def module(self, model: nn.Module) -> nn.Module:
         return self.components[0].conditioning.module(model)
@@ -219,4 +220,4 @@ def choose(
     found = ScaleSearch(best.scale, nll, 0.0, members, cost.passes, cost.seconds)
     (whole,) = (way for way in ways if type(way) is type(best.conditioning))
     joined = (replace(one, conditioning=one.conditioning.joined_by(whole, validation)) for one in shares)
-    return Averaged(tuple(joined)), found
+    return Averaged(tuple(joined), tuple(ways)), found

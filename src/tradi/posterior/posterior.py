@@ -244,13 +244,14 @@ class Posterior:
         if covariance is None:
             covariance = Activations() if isinstance(ways, LaplaceHead) else Independent()
         layers = with_moments(self.model, self._layers, data) if covariance.needs_moments else self._layers
-        way: Conditioning
-        if isinstance(ways, LaplaceHead):
-            way = ways
-        else:
-            way = Averaged(tuple(Component(float(n == 0), self.scale, one) for n, one in enumerate(ways)))
+        first = ways if isinstance(ways, LaplaceHead) else Averaged((Component(1.0, self.scale, ways[0]),), tuple(ways))
         return self._changed(
-            layers=layers, covariance=covariance, likelihood=task, refresh=refresh, conditioning=way, scale_search=None
+            layers=layers,
+            covariance=covariance,
+            likelihood=task,
+            refresh=refresh,
+            conditioning=first,
+            scale_search=None,
         )
 
     def choose_scale(
@@ -305,15 +306,11 @@ class Posterior:
 
     def _numbers_searched(self, validation: list[Pair], members: int, cost: Cost, seed: int) -> Posterior:
         assert isinstance(self.conditioning, Averaged)
-        assert self.likelihood is not None
-        ways = {type(one.conditioning): one.conditioning for one in self.conditioning.components}
-        chosen, search = loudness.choose(
-            self._weights, self.model, list(ways.values()), validation, members, cost, seed
-        )
+        ways = self.conditioning.ways
+        chosen, search = loudness.choose(self._weights, self.model, ways, validation, members, cost, seed)
         noise = sum(one.share * (one.conditioning.noise or 1.0) for one in chosen.components)
-        return self._changed(
-            scale=search.scale, scale_search=search, conditioning=chosen, likelihood=self.likelihood.tempered(noise)
-        )
+        task = ways[0].likelihood.tempered(noise)
+        return self._changed(scale=search.scale, scale_search=search, conditioning=chosen, likelihood=task)
 
     def _labels_searched(
         self, validation: list[Pair], members: int, tolerance: float, cost: Cost, seed: int
