@@ -18,8 +18,10 @@ from torch.utils.data import DataLoader, TensorDataset
 import tradi
 from tests.training import network, problem, same, snapshot, train
 from tradi.ensemble import ensemble as ensemble_module
-from tradi.ensemble.batches import SameOrder, in_parts
-from tradi.methods import DeepEnsemble
+from tradi.ensemble.batches import Caller, in_parts
+from tradi.ensemble.batchnorm import refreshed
+from tradi.ensemble.parameter_swap import ParameterSwap
+from tradi.methods import DeepEnsemble, SingleNetwork
 
 
 def tracked(model: Any = None, **options: Any) -> tradi.Posterior:
@@ -76,7 +78,7 @@ class Counted:
         return iter(problem())
 
 
-@pytest.mark.parametrize(("fit", "passes"), [(0, 5), (1, 5), (2, 3), (4, 2), (5, 1)])
+@pytest.mark.parametrize(("fit", "passes"), [(0, 6), (1, 6), (2, 4), (4, 3), (5, 2)])  # one for the trained network
 def test_members_are_drawn_once_a_data_set_and_refreshed_together_as_far_as_they_fit(
     fit: int, passes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +109,7 @@ def test_members_take_turns_over_as_much_data_as_fits_which_is_read_once(
     expected = ensemble.outputs(problem())
     x, y = problem()[0]
     monkeypatch.setattr(ensemble_module, "KEEP_BYTES", 2 * (x.nbytes + y.nbytes))
-    found = list(ensemble.iterate(data, SameOrder("validation")))
+    found = list(ensemble.iterate(data))
     assert [(i, batch) for i, batch, _, _ in found] == [
         *((0, 0), (0, 1), (1, 0), (1, 1)),
         *((0, 2), (0, 3), (1, 2), (1, 3)),
@@ -311,32 +313,25 @@ def test_outputs_that_cannot_be_put_together_are_an_error() -> None:
         posterior.sample(2).outputs([X])
 
 
-def test_a_loader_that_shuffles_is_refused_where_members_are_compared() -> None:
+def test_a_loader_that_shuffles_is_read_once_for_all_members() -> None:
     data = TensorDataset(torch.cat([x for x, _ in problem()]), torch.cat([y for _, y in problem()]))
     posterior = tracked(nn.Linear(4, 3))
-    shuffled, ordered = (DataLoader(data, 16, shuffle=shuffle) for shuffle in (True, False))
-    assert posterior.sample(3).outputs(shuffled).shape == (3, 64, 3)  # read once for all members
-    with pytest.raises(ValueError, match="validation gives its samples in another order"):
-        posterior.choose_scale(shuffled)
-    assert posterior.sample(3).outputs(ordered).shape == (3, 64, 3)
-    blank = torch.zeros(64, 4)
-    blank[:, 3] = torch.arange(64.0)  # alike but for the last number
-    labels = torch.zeros(64, dtype=torch.int64)
-    with pytest.raises(ValueError, match="another order"):
-        posterior.choose_scale(DataLoader(TensorDataset(blank, labels), 64, shuffle=True))
-
-    class Shrinking:
-        length = 4
-
-        def __iter__(self) -> Any:
-            self.length -= 1
-            return iter(problem()[: self.length])
-
-    with pytest.raises(ValueError, match="another order, number"):
-        posterior.with_covariance(tradi.Independent()).choose_scale(
-            Shrinking(), likelihood=tradi.likelihoods.Classification()
-        )
-    assert posterior.choose_scale(ordered).scale_search is not None
+    torch.manual_seed(0)
+    shuffled: Any = DataLoader(data, 16, shuffle=True)
+    rows: dict[int, list[Any]] = {0: [], 1: []}
+    for i, _, output, target in posterior.sample(2).iterate(shuffled):
+        rows[i].append((output, target))
+    for (first, labels), (second, same_labels) in zip(rows[0], rows[1], strict=True):
+        assert torch.equal(labels, same_labels)
+        assert 0 < (first - second).abs().max() < 1  # the same samples
+    # Into memory: in whatever order it comes, all scales are judged on the same samples.
+    for seed in range(2):
+        torch.manual_seed(seed)
+        found = posterior.choose_scale(shuffled).scale_search
+        expected = posterior.choose_scale(problem()).scale_search
+        assert found is not None
+        assert expected is not None
+        assert found.nll == pytest.approx(expected.nll, rel=1e-5)
 
 
 def test_threads_share_an_ensemble() -> None:
@@ -440,23 +435,81 @@ def test_gradients_flow_to_inputs_and_nowhere_else() -> None:
     assert x.grad.abs().sum() > 0
 
 
-def test_refresh_is_the_cumulative_average_of_swa_utils() -> None:
-    ensemble = tracked().sample(3).refresh(problem())
-    for i in range(3):
-        member = ensemble[i]
-        oracle = ensemble[i]
-        oracle[3].p = 0.0  # type: ignore[index]  # the oracle puts dropout in training mode too
-        torch.optim.swa_utils.update_bn(problem(), oracle)
-        torch.testing.assert_close(member.state_dict(), oracle.state_dict())
+def averaged(model: Any, data: list[Any]) -> Any:
+    """What torch itself recomputes, in a copy of the model, without dropout."""
+    oracle = copy.deepcopy(model)
+    for module in oracle.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    torch.optim.swa_utils.update_bn(data, oracle)
+    return oracle.eval()
+
+
+def collected(model: nn.Module, data: list[Any]) -> dict[str, Tensor]:
+    """What `refreshed` finds for the model itself."""
+    own = dict(model.named_parameters()) | dict(model.named_buffers())
+    (found,) = refreshed(model, ParameterSwap(model), Caller(model), [own], [(x, None) for x in data])
+    return found
+
+
+def test_refresh_moves_statistics_by_what_the_weights_changed_as_swa_utils_averages_them() -> None:
+    posterior = tracked()
+    trained: Any = posterior.model
+    before = averaged(trained, problem())[1]
+    for member in posterior.sample(3).refresh(problem()):
+        norm, after = member[1], averaged(member, problem())[1]  # type: ignore[index]
+        ratio = (trained[1].running_var + 1e-5) / (before.running_var + 1e-5)
+        mean = trained[1].running_mean + (after.running_mean - before.running_mean) * ratio.sqrt()
+        var = trained[1].running_var + (after.running_var - before.running_var) * ratio
+        torch.testing.assert_close(norm.running_mean, mean)
+        torch.testing.assert_close(norm.running_var, var)
+        assert norm.num_batches_tracked == trained[1].num_batches_tracked
+        assert (norm.running_mean - trained[1].running_mean).abs().max() > 1e-3
+
+
+def test_a_variance_that_would_fall_below_0_is_0() -> None:
+    posterior = tracked()
+    still: Any = posterior.model
+    still[1].running_var.fill_(1e-8)
+    still[0].weight.data.mul_(30)  # refreshed, the trained network has far more variance than a member
+    member: Any = posterior.sample(1).refresh(problem())[0]
+    assert (member[1].running_var == 0).any()
+    assert (member[1].running_var >= 0).all()
+
+
+def test_a_member_without_noise_is_the_trained_network_bit_for_bit() -> None:
+    model = network()
+    train(model, torch.optim.SGD(model.parameters(), 0.1))
+    (member,) = SingleNetwork(model).sample(1).refresh(problem(seed=5))  # on whatever data
+    assert same(snapshot(member), snapshot(model))
+
+
+def test_members_of_several_runs_are_refreshed_beside_their_own_run() -> None:
+    runs = [tracked(network(seed)) for seed in range(2)]
+    several = DeepEnsemble(runs).sample(4, seed=3).refresh(problem())
+    for i, member in enumerate(several):
+        trained: Any = runs[i % 2].model
+        before, after = averaged(trained, problem())[1], averaged(member, problem())[1]
+        ratio = (trained[1].running_var + 1e-5) / (before.running_var + 1e-5)
+        mean = trained[1].running_mean + (after.running_mean - before.running_mean) * ratio.sqrt()
+        torch.testing.assert_close(member[1].running_mean, mean)  # type: ignore[index]
+
+
+def test_refresh_collects_the_cumulative_average_of_swa_utils() -> None:
+    model = tracked().model
+    expected = averaged(model, problem())[1]
+    found = collected(model, [x for x, _ in problem()])
+    torch.testing.assert_close(found["1.running_mean"], expected.running_mean)
+    torch.testing.assert_close(found["1.running_var"], expected.running_var)
 
 
 def test_refresh_weighs_a_short_last_batch_by_its_length() -> None:
     model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3))
     x = torch.cat([x for x, _ in problem()])
-    member: Any = tracked(model).sample(1).refresh([x[:50], x[50:]])[0]
-    torch.testing.assert_close(member[0].running_mean, x.mean(0))
+    found = collected(model, [x[:50], x[50:]])
+    torch.testing.assert_close(found["0.running_mean"], x.mean(0))
     variance = (50 * x[:50].var(0) + 14 * x[50:].var(0)) / 64
-    torch.testing.assert_close(member[0].running_var, variance)
+    torch.testing.assert_close(found["0.running_var"], variance)
 
 
 def test_refresh_averages_over_all_uses_of_a_layer_and_leaves_its_other_buffers_alone() -> None:
@@ -473,11 +526,11 @@ def test_refresh_averages_over_all_uses_of_a_layer_and_leaves_its_other_buffers_
         def forward(self, x: Tensor) -> Tensor:
             return self.head(self.norm(x) + self.norm(3 + 2 * x))
 
+    model: Any = tracked(Siamese()).model
+    found, expected = collected(model, [x for x, _ in problem()]), averaged(model, problem()).norm
+    torch.testing.assert_close(found["norm.running_mean"], expected.running_mean)
+    torch.testing.assert_close(found["norm.running_var"], expected.running_var)
     member: Any = tracked(Siamese()).sample(1).refresh(problem())[0]
-    oracle: Any = tracked(Siamese()).sample(1)[0]
-    torch.optim.swa_utils.update_bn(problem(), oracle)
-    torch.testing.assert_close(member.norm.running_mean, oracle.norm.running_mean)
-    torch.testing.assert_close(member.norm.running_var, oracle.norm.running_var)
     assert torch.equal(member.norm.gate, torch.ones(4))
 
 

@@ -68,6 +68,7 @@ METHODS: dict[str, tuple[Callable[[], tuple[nn.Module, Sampled]], Callable[[Path
         True,
     ),
 }
+TRAINED = ("MCDropout", "SingleNetwork", "DeepEnsemble")  # their members have the weights of a trained network
 every_method = pytest.mark.parametrize("name", METHODS)
 every_tracker = pytest.mark.parametrize("attach", TRACKERS.values(), ids=TRACKERS)
 
@@ -135,7 +136,8 @@ def test_refresh_changes_batchnorm_statistics_and_nothing_else(name: str) -> Non
     ensemble.refresh(problem())
     for old, member in zip(before, ensemble, strict=True):
         changed = {key for key, value in snapshot(member).items() if not torch.equal(value, old[key])}
-        assert changed == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
+        # Beside the trained network: where the weights are its own, so are the statistics.
+        assert changed == (set() if name in TRAINED else {"1.running_mean", "1.running_var"})
 
 
 @every_method

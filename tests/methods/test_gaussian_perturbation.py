@@ -41,7 +41,7 @@ def test_the_deviation_can_be_chosen_on_validation_data() -> None:
 
 def test_the_search_starts_from_the_given_deviation() -> None:
     model: Any = nn.Linear(4, 3)
-    x, y = problem()[0]
+    x, y = problem(samples=1000, batch=1000)[0]
 
     def close_to_the_model(out: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return -((out - model(x)).detach() * 1e4).square().mean(1) + 0 * labels

@@ -129,7 +129,7 @@ def test_noise_goes_where_data_says_nothing() -> None:
 
 
 def test_choose_scale_measures_it_for_covariances_that_ask_and_files_keep_it(tmp_path: Path) -> None:
-    posterior = tracked()
+    posterior = tracked(covariance=tradi.FourierFeatures())
     chosen = posterior.choose_scale(problem(seed=1), refresh=problem(), members=2)
     plain = posterior.with_covariance(tradi.FourierFeatures(prior_samples=None))
     untold = plain.choose_scale(problem(seed=1), refresh=problem(), members=2)

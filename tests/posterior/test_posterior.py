@@ -105,7 +105,7 @@ def test_buffers_that_share_memory_are_saved(tmp_path: Path) -> None:
 
 
 def test_another_covariance_keeps_what_was_tracked() -> None:
-    posterior = tracked().rescaled(2.0)
+    posterior = tracked(covariance=tradi.FourierFeatures()).rescaled(2.0)
     other = posterior.with_covariance(tradi.Independent())
     assert same(posterior.mean, other.mean)
     assert other.scale == 2.0
@@ -127,7 +127,7 @@ def test_noise_may_be_used_again(covariance: tradi.Covariance) -> None:
     for i in range(3):
         noise = posterior.noise(i, seed=1)
         before = {name: tensor.clone() for name, tensor in noise.items()}
-        assert same(posterior.at(noise), posterior.draw(i, seed=1))
+        assert same(posterior._weights.at(noise, posterior.scale), posterior.draw(i, seed=1))
         assert same(noise, before)
 
 
@@ -149,7 +149,7 @@ def test_what_is_drawn_piece_by_piece_is_the_mean_and_the_noise(
     for covariance in (tradi.FourierFeatures(shrinkage=0.0), tradi.FourierFeatures.released(), tradi.Independent()):
         posterior = posterior.with_covariance(covariance)
         noise, drawn = posterior.noise(1), posterior.draw(1)
-        assert same(posterior.at(noise), drawn)
+        assert same(posterior._weights.at(noise, 2.0), drawn)
         for name, mean in posterior.mean.items():
             expected = (mean.double() + 2 * noise[name].double()).to(dtype)
             torch.testing.assert_close(drawn[name], expected)

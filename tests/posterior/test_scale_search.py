@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -13,44 +14,45 @@ from tests.ensemble.test_ensemble import Counted, X, tracked
 from tests.training import Custom, problem, same
 from tradi.ensemble import ensemble as ensemble_module
 from tradi.likelihoods import Classification, Gaussian
-from tradi.posterior import posterior as posterior_module
+from tradi.posterior import label_search
+from tradi.posterior.distribution import WeightDistribution
 from tradi.posterior.randomness import key
-from tradi.posterior.scale_search import LARGEST, largest_accepted, search
+from tradi.posterior.scale_search import LARGEST, ScaleSearch, largest_accepted, search
 
 
-def one(loss: float) -> Tensor:
-    """The losses of a single sample, which have no spread."""
-    return torch.tensor([loss], dtype=torch.float64)
+def alike(loss: float) -> Tensor:
+    """The losses of many samples without spread: what few samples cost is a thousandth of the tolerance."""
+    return torch.full((20_000,), loss, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("best", [0.05, 0.3, 1.0, 7.0, 60.0])
 @pytest.mark.parametrize("tolerance", [0.01, 0.1, 0.5])
 def test_search_finds_the_largest_scale_within_the_tolerance(best: float, tolerance: float) -> None:
-    losses = search(lambda scale: one((scale / best - 1) ** 2), tolerance)
+    losses = search(lambda scale: alike((scale / best - 1) ** 2), tolerance)
     ideal = best * (1 + math.sqrt(tolerance))
-    # Within the last halving, a factor 4^(1/8); the best seen may lie above the true one, by (4^(1/16) - 1)^2 < 0.01.
-    assert ideal / 4**0.125 <= largest_accepted(losses, tolerance) <= best * (1 + math.sqrt(tolerance + 0.01))
+    # Two halvings, in the logarithm, of a factor 4: the next scale up, which was tried and refused, is sqrt 2 away.
+    answer = largest_accepted(losses, tolerance)
+    assert ideal / math.sqrt(2) <= answer <= ideal * math.sqrt(2)
+    assert min(scale for scale in losses if scale > answer) == pytest.approx(answer * math.sqrt(2))
 
 
 def test_no_tolerance_takes_the_best_scale_seen() -> None:
-    losses = search(lambda scale: one((scale - 3) ** 2), 0.0)
-    assert (
-        largest_accepted(losses, 0.0)
-        == min(losses, key=lambda scale: losses[scale].item())
-        == pytest.approx(3, rel=0.1)
-    )
+    losses = search(lambda scale: alike((scale - 3) ** 2), 0.0)
+    found = largest_accepted(losses, 0.0)
+    assert found == min(losses, key=lambda scale: losses[scale].mean().item())
+    assert 3 / math.sqrt(2) <= found <= 3 * math.sqrt(2)
 
 
 def test_noise_that_only_hurts_is_turned_off() -> None:
-    assert largest_accepted(search(lambda scale: one(scale > 0), 0.5), 0.5) == 0.0
+    assert largest_accepted(search(lambda scale: alike(scale > 0), 0.5), 0.5) == 0.0
 
 
 def test_noise_that_never_hurts_stops_at_a_limit() -> None:
-    assert largest_accepted(search(lambda scale: one(1.0), 0.1), 0.1) == LARGEST
+    assert largest_accepted(search(lambda scale: alike(1.0), 0.1), 0.1) == LARGEST
 
 
 def test_a_scale_with_an_infinite_loss_is_never_chosen() -> None:
-    losses = search(lambda scale: one(math.inf if scale > 2 else 1 - 0.1 * scale), 0.01)
+    losses = search(lambda scale: alike(math.inf if scale > 2 else 1 - 0.1 * scale), 0.01)
     assert 1.7 <= largest_accepted(losses, 0.01) <= 2.0
 
 
@@ -59,10 +61,20 @@ def test_an_excess_counts_with_its_standard_error_and_void_samples_do_not() -> N
     base[100:] = math.nan
     excess = torch.tensor([0.09, -0.07] * 51, dtype=torch.float64)  # mean 0.01, standard error 0.08 / 10
     losses = {0.0: base, 1.0: base + excess}
-    assert largest_accepted(losses, 0.0179) == 0.0
-    assert largest_accepted(losses, 0.0181) == 1.0
+    # 0.01 + 0.0804 / 10 + 20 / 100 of the tolerance are 0.02255.
+    assert largest_accepted(losses, 0.0225) == 0.0
+    assert largest_accepted(losses, 0.0226) == 1.0
     many = {0.0: base.repeat(10), 1.0: (base + excess).repeat(10)}
-    assert largest_accepted(many, 0.0126) == 1.0  # ten times the samples: a standard error of 0.00253
+    assert largest_accepted(many, 0.0127) == 0.0  # ten times the samples: a standard error of 0.00253, and 20 / 1000
+    assert largest_accepted(many, 0.0128) == 1.0
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 19, 20])
+def test_few_samples_accept_noise_only_if_it_is_shown_to_help(size: int) -> None:
+    even = torch.zeros(size, dtype=torch.float64)
+    assert largest_accepted({0.0: even, 1.0: even}, 0.1) == (0.0 if size < 20 else 1.0)
+    better = {0.0: even, 1.0: even - 2.0 + 0.1 * torch.arange(size)}
+    assert largest_accepted(better, 0.1) == (0.0 if size == 1 else 1.0)  # of one sample the spread is not known
 
 
 def test_a_scale_that_is_best_by_luck_is_not_chosen() -> None:
@@ -73,7 +85,7 @@ def test_a_scale_that_is_best_by_luck_is_not_chosen() -> None:
 
 
 def test_noise_has_to_be_harmless_beside_every_smaller_scale() -> None:
-    losses = {0.0: one(1.0), 1.0: one(0.5), 2.0: one(0.55), 4.0: one(0.9)}
+    losses = {0.0: alike(1.0), 1.0: alike(0.5), 2.0: alike(0.55), 4.0: alike(0.9)}
     assert largest_accepted(losses, 0.1) == 2.0
     assert largest_accepted(losses, 0.01) == 1.0
 
@@ -104,26 +116,25 @@ def test_recorded_nll_is_that_of_an_ensemble_of_the_search_s_own_stream() -> Non
 
 
 @pytest.mark.parametrize("fits", [True, False])
-def test_noise_is_drawn_once_a_member_and_data_read_once_a_scale_where_it_fits(
+def test_noise_is_drawn_once_a_member_where_it_fits_and_data_is_read_once(
     fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     posterior = tracked().with_covariance(tradi.FourierFeatures(prior_samples=None))  # which takes passes of its own
     expected = posterior.choose_scale(problem(seed=1), refresh=problem(), members=4).scale_search
     if not fits:
         monkeypatch.setattr(ensemble_module, "KEEP_BYTES", 0)
-        monkeypatch.setattr(posterior_module, "KEEP_BYTES", 0)
+        monkeypatch.setattr(label_search, "KEEP_BYTES", 0)
     drawn: list[int] = []
-    noise = tradi.Posterior.noise
-    monkeypatch.setattr(tradi.Posterior, "noise", lambda self, i, seed: drawn.append(i) or noise(self, i, seed))  # type: ignore[func-returns-value]
+    noise = WeightDistribution.noise
+    monkeypatch.setattr(WeightDistribution, "noise", lambda self, i, seed: drawn.append(i) or noise(self, i, seed))  # type: ignore[func-returns-value]
     validation, refresh = Counted(), Counted()
     choice = posterior.choose_scale(validation, refresh=refresh, members=4).scale_search
     assert choice is not None
     assert expected is not None
-    tried = len(choice.nll)
     # Of what does not fit: for the refresh, and for every batch that is judged.
     assert len(drawn) == (4 if fits else (1 + len(problem())) * choice.passes)
-    assert validation.passes == tried + 1  # once more for a first batch, to infer the likelihood from
-    assert refresh.passes == (tried if fits else choice.passes)
+    assert choice.passes == 4 * (len(choice.nll) - 1) + 1
+    assert (validation.passes, refresh.passes) == (1, 1)  # into memory
     again = posterior.choose_scale(problem(), refresh=problem(), members=4).scale_search
     assert again is not None
     assert choice.nll == again.nll
@@ -209,8 +220,24 @@ def test_an_answer_at_the_limits_of_the_search_is_a_warning() -> None:
         known = any(torch.equal(out, still(x)) for x, _ in problem())
         return torch.full((len(y),), 0.0 if known else -9.0)
 
-    with pytest.warns(UserWarning, match="scale 0, members all alike"):
+    with pytest.warns(UserWarning, match="scale 0: no noise is shown to cost less"):
         posterior.choose_scale(problem(), members=1, likelihood=Custom(only_the_mean))
+
+
+def test_a_search_says_what_it_knows() -> None:
+    everything = ScaleSearch(2.0, {0.0: 0.5, 2.0: 0.4, 8.0: 0.3}, 0.002, 5, 11, 1.25, head=0.5)
+    assert str(everything) == (
+        "scale 2, noise of the head times 0.5, with validation NLL 0.4000 (best 0.3000 at 8, mean network 0.5000; "
+        "tolerance 0.002 nats, 5 members, 11 passes in 1.2 s)"
+    )
+    loud = ScaleSearch(2.0, {2.0: 0.4}, 0.0, 5, 5, 0.0)  # of numbers, with a small budget
+    assert str(loud) == (
+        "scale 2, with validation NLL 0.4000 (best 0.4000 at 2; tolerance 0 nats, 5 members, 5 passes in 0.0 s)"
+    )
+    head = ScaleSearch(0.0, {}, 0.002, 5, 0, 0.0, head=1.0)  # where nothing was tracked
+    assert str(head) == "scale 0, noise of the head times 1 (tolerance 0.002 nats, 5 members, 0 passes in 0.0 s)"
+    for known in (everything, loud, head):
+        assert ScaleSearch.unpacked(json.loads(json.dumps(known.packed()))) == known
 
 
 def test_likelihoods_agree_with_torch_distributions() -> None:

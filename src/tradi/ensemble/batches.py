@@ -186,15 +186,16 @@ def evenly(data: Iterable[Pair], samples: int, most: int) -> tuple[list[Pair], i
     """
     kept: list[Pair] = []
     every, total = 1, 0
+    count = size = 0  # samples and bytes that are kept
     for number, batch in enumerate(data):
         total += samples_in(batch)
         if number % every:
             continue
         kept.append(_thinned(batch, samples, most))
-        while len(kept) > 1 and (sum(map(samples_in, kept)) > samples or sum(map(bytes_in, kept)) > most):
+        count, size = count + samples_in(kept[-1]), size + bytes_in(kept[-1])
+        while len(kept) > 1 and (count > samples or size > most):
             kept, every = kept[::2], 2 * every
-            if number % every:  # the newest one went
-                break
+            count, size = sum(map(samples_in, kept)), sum(map(bytes_in, kept))
     return kept, total
 
 
@@ -214,6 +215,12 @@ def bytes_in(batch: Pair) -> int:
 
 def _thinned(batch: Pair, samples: int, most: int) -> Pair:
     return every_kth(batch, max(-(-samples_in(batch) // samples), -(-bytes_in(batch) // most)))
+
+
+def thinned(data: list[Pair], samples: int) -> list[Pair]:
+    """About so many samples at the most, evenly spread: every k-th of each batch."""
+    k = -(-sum(map(samples_in, data)) // samples)
+    return [every_kth(batch, k) for batch in data]
 
 
 def every_kth(batch: Pair, k: int) -> Pair:

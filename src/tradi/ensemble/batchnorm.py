@@ -84,7 +84,7 @@ def paired(model: nn.Module, fresh: State, trained: State, trained_fresh: State)
         trained: the trained network's own statistics, by name.
         trained_fresh: what `refreshed` found for the trained network.
     """
-    found = dict(fresh)
+    found = dict(trained)
     for prefix, layer in running_layers(model).items():
         mean, var = f"{prefix}.running_mean", f"{prefix}.running_var"
         ratio = (trained[var] + layer.eps) / (trained_fresh[var] + layer.eps)

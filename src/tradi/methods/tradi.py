@@ -190,8 +190,8 @@ class TRADI(Tracker):
         known = [(w, g) for w, g in pairs if g is not None and g.layout == torch.strided and g.numel()]
         if not known:
             return
-        squares = foreach_norm([gradient for _, gradient in known], 2, dtype=torch.float32)
-        squares = foreach_mul(foreach_mul(squares, squares), [1 / gradient.numel() for _, gradient in known])
+        norms = foreach_norm([gradient.to(_state_dtype(gradient)) for _, gradient in known], 2)
+        squares = foreach_mul(foreach_mul(norms, norms), [1 / gradient.numel() for _, gradient in known])
         fresh = {w: square for (w, _), square in zip(known, squares, strict=True) if not self._is_tracked(w, square)}
         self._gradients |= fresh
         if len(fresh) < len(known):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tradi.ensemble.batches import Caller, Pair, every_kth, samples_in
+from tradi.ensemble.batches import Caller, Pair, samples_in, thinned
 from tradi.ensemble.batchnorm import paired, refreshed, running_layers, statistics_of
 from tradi.ensemble.parameter_swap import ParameterSwap
 from tradi.posterior.head import Head, Seen, State, layer_matrix, layer_state, watched
@@ -187,11 +187,9 @@ class Regression(ABC):
 
     def thinned(self, rows: int) -> Regression:
         """The same, conditioned on about so many rows, evenly spread, which stand for all of them."""
-        size = sum(map(samples_in, self.replay.data))
-        if size <= rows:
+        if sum(map(samples_in, self.replay.data)) <= rows:
             return self
-        some = [every_kth(batch, -(-size // rows)) for batch in self.replay.data]
-        return self._with_replay(Replay(self.replay.model, some, self.replay.total))
+        return self._with_replay(Replay(self.replay.model, thinned(self.replay.data, rows), self.replay.total))
 
     def joined_by(self, whole: Regression, more: list[Pair]) -> Regression:
         """The same, conditioned on all rows of another one and on further rows too."""

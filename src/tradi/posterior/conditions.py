@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tradi.ensemble.batches import Caller, Pair, batches, bytes_in, evenly, every_kth, samples_in
+from tradi.ensemble.batches import Caller, Pair, batches, bytes_in, evenly, every_kth, samples_in, thinned
 from tradi.ensemble.batchnorm import running_layers
 from tradi.ensemble.copying import copied
 from tradi.ensemble.joining import concatenated, joined
@@ -53,9 +53,11 @@ def some_samples(data: list[Pair]) -> list[Pair]:
 def first_samples(data: Iterable[Pair], most: int) -> list[Pair]:
     """The first batches that have so many samples together, or all of them; no more is read."""
     found: list[Pair] = []
+    count = size = 0
     for batch in data:
         found.append(batch)
-        if sum(map(samples_in, found)) >= most or sum(map(bytes_in, found)) >= KEPT_BYTES:
+        count, size = count + samples_in(batch), size + bytes_in(batch)
+        if count >= most or size >= KEPT_BYTES:
             break
     return found
 
@@ -74,6 +76,8 @@ def conditioned(
     model: nn.Module, data: list[Pair], total: int, likelihood: Likelihood, centre: State, layer: str | None
 ) -> LaplaceHead | list[Regression]:
     """How this network is conditioned: for labels by Laplace, for numbers in one or two ways, all weights first.
+
+    Regressions have the prior precisions of the highest evidence at the centre.
 
     Args:
         model: the trained network.
@@ -94,19 +98,23 @@ def conditioned(
         return LaplaceHead.of(replay, head, likelihood)
     if not isinstance(likelihood, Gaussian | SquaredError):
         raise TypeError(f"{likelihood!r} cannot be conditioned: choose the scale alone, with choose_scale(validation)")
-    regressions: list[Regression] = [HeadRegression(replay, head, likelihood, centre)]
+    centre = {name: value.to(replay.own[name].dtype) for name, value in centre.items()}
+    regressions: list[Regression] = [HeadRegression(replay, head, likelihood, centre).with_precision_at(centre)]
     weights = sum(value.numel() for value in centre.values())
     if 0 < 8 * weights * weights <= SMALL and not running_layers(model):
         try:
-            regressions.insert(0, NetworkRegression(replay, head, likelihood, centre))
-        except Exception as error:  # whatever torch.func says of an operation that it cannot differentiate in batches
+            whole = NetworkRegression(replay, head, likelihood, centre).with_precision_at(centre)
+            with torch.no_grad():
+                whole.module(copied(model))(*args, **kwargs)
+            regressions.insert(0, whole)
+        except Exception as error:  # whatever torch.func says of an operation that it cannot differentiate both ways
             warnings.warn(f"only the last layer is conditioned, as all weights cannot be: {error}", stacklevel=4)
     return regressions
 
 
 def with_moments(model: nn.Module, layers: list[Layer], data: list[Pair]) -> list[Layer]:
     """The layers with second moments of their inputs, from one forward pass over some of the training inputs."""
-    replay = Replay(copied(model).eval(), first_samples(data, SAMPLES), 0)
+    replay = Replay(copied(model).eval(), thinned(data, SAMPLES), 0)
     found = gatherings(replay.model, layers)
     for _, _, seen in replay.run({}, found):
         for name, here in seen.items():

@@ -15,7 +15,6 @@ from tradi.ensemble.copying import copied
 from tradi.ensemble.ensemble import Ensemble
 from tradi.posterior import loudness
 from tradi.posterior.activations import Activations
-from tradi.posterior.conditioning import Conditioning
 from tradi.posterior.conditions import (
     REFRESHED,
     VALIDATED,
@@ -74,12 +73,7 @@ def condition(
     covariance = parts.covariance
     if covariance is None:
         covariance = Activations() if isinstance(ways, LaplaceHead) else Independent()
-    way: Conditioning
-    if isinstance(ways, LaplaceHead):
-        way = ways
-    else:
-        at_mean = [one.with_precision_at(centre) for one in ways]
-        way = Averaged(tuple(Component(float(n == 0), parts.scale, one) for n, one in enumerate(at_mean)))
+    way = ways if isinstance(ways, LaplaceHead) else Averaged((Component(1.0, parts.scale, ways[0]),), tuple(ways))
     layers = with_moments(model, parts.layers, data) if covariance.needs_moments else parts.layers
     return Parts(layers, covariance, parts.scale, None, task, refresh, way)
 
@@ -119,13 +113,10 @@ def _numbers_searched(
     model: nn.Module, parts: Parts, validation: list[Pair], options: SearchOptions, cost: Cost
 ) -> Parts:
     assert isinstance(parts.conditioning, Averaged)
-    assert parts.likelihood is not None
-    ways = {type(one.conditioning): one.conditioning for one in parts.conditioning.components}
-    chosen, search = loudness.choose(
-        parts.weights, model, list(ways.values()), validation, options.members, cost, options.seed
-    )
+    ways = parts.conditioning.ways
+    chosen, search = loudness.choose(parts.weights, model, ways, validation, options.members, cost, options.seed)
     noise = sum(one.share * (one.conditioning.noise or 1.0) for one in chosen.components)
-    task = parts.likelihood.tempered(noise)
+    task = ways[0].likelihood.tempered(noise)
     return replace(parts, scale=search.scale, scale_search=search, conditioning=chosen, likelihood=task)
 
 

@@ -106,13 +106,25 @@ def find_head(
         place = _place if layer is None else _named_place
         found = place(linear[name], seen[name].output, wanted) if name in seen else None
         if found is not None and getattr(linear[name], "groups", 1) == 1:
+            if not _owns_its_weight(model, linear[name]):
+                raise ValueError(
+                    f"the weight of layer {name!r} is shared with another layer, or computed (as in weight_norm), so "
+                    "that it cannot be conditioned by itself: choose the scale alone, with choose_scale(validation)"
+                )
             same = (n for n in seen if n != name and seen[n].input is seen[name].input and _alike(linear, n, name))
             return Head(name, linear[name], *found, tuple(same))
     which = "no linear layer gives" if layer is None else f"layer {layer!r} does not give"
     raise ValueError(
         f"{which} the network's logits or mean as they are, so there is no head to condition: let the network end in a "
-        f"linear layer, or pass layer= with the one that its output comes from; it has {list(linear)}"
+        "linear layer, pass layer= with the one that its output comes from, or choose the scale alone, with "
+        f"choose_scale(validation); it has {list(linear)}"
     )
+
+
+def _owns_its_weight(model: nn.Module, module: Any) -> bool:
+    weight = module.weight  # a new tensor at every call, where it is computed
+    owners = [one for one in model.modules() if any(weight is own for own in one.parameters(recurse=False))]
+    return owners == [module]
 
 
 def _alike(linear: dict[str, nn.Module], one: str, other: str) -> bool:
@@ -130,7 +142,14 @@ def _place(module: nn.Module, output: Tensor, wanted: Tensor) -> tuple[int, int]
     first, odd = divmod(offset, step) if step else (0, offset)
     if rest or odd or not 0 < share <= width - first:
         return None
-    return first, share
+    # A few positions of all outputs, such as a text's first token, may begin alike and be as many.
+    return (first, share) if _last(output.narrow(axis, first, share)) == _last(wanted) else None
+
+
+def _last(view: Tensor) -> int:
+    """Where the last element of a view is in its memory."""
+    steps = ((size - 1) * stride for size, stride in zip(view.shape, view.stride(), strict=True))
+    return int(view.storage_offset()) + sum(steps)
 
 
 def _named_place(module: nn.Module, output: Tensor, wanted: Tensor) -> tuple[int, int] | None:

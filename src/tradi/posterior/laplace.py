@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tradi.posterior.conditioning import Conditioning, Draw, Replay
@@ -45,6 +45,15 @@ class Rows:
         """Whether every output is a label of its own."""
         return self.labels.ndim == 2
 
+    @property
+    def curvature(self) -> Tensor:
+        """Second derivatives of the negative log-likelihood by the logits, (rows, outputs[, outputs]), in float64."""
+        logits = self.logits.double()
+        if self.independent:  # 0 for labels that are not known
+            return logits.sigmoid() * (-logits).sigmoid() * (self.labels >= 0)
+        p = logits.softmax(1)
+        return p.diag_embed() - p[:, :, None] * p[:, None]
+
     def losses(self, logits: Tensor) -> Tensor:
         """Negative log-likelihood of every row under the members of an ensemble: logits (members, rows, outputs)."""
         if self.independent:
@@ -72,6 +81,8 @@ def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = RO
     for _, target, seen in replay.run({}, [head.name]):
         here = seen[head.name]
         own = likelihood.row_targets(target).to(here.output.device)
+        if own.ndim == 3:
+            own = _by_position(own, head)
         if own.shape[1] != positions(head.module, here.output):
             raise ValueError(
                 f"the head gives {positions(head.module, here.output)} positions of a sample, and targets have "
@@ -115,7 +126,7 @@ class LaplaceHead(Conditioning):
         """Measure the curvature on the training data."""
         rows = head_rows(replay, head, likelihood)
         theta = head.theta(replay.own).double()
-        curvature = _curvature(rows.logits.double(), rows.independent)
+        curvature = rows.curvature
         kronecker = Kronecker.of(rows, curvature.mean(0))
         precision = kronecker.most_probable_precision(theta)
         blocks = 1 if curvature.ndim == 3 else theta.shape[0]
@@ -242,12 +253,12 @@ def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return values.clamp_min(0), vectors.contiguous()
 
 
-def _curvature(logits: Tensor, independent: bool) -> Tensor:
-    """Second derivatives of the negative log-likelihood by the logits, (rows, outputs[, outputs])."""
-    if independent:
-        return logits.sigmoid() * (-logits).sigmoid()
-    p = logits.softmax(1)
-    return p.diag_embed() - p[:, :, None] * p[:, None]
+def _by_position(labels: Tensor, head: Head) -> Tensor:
+    """Labels that are each present or absent, as the head's positions have them: (samples, positions, outputs)."""
+    flat = labels.flatten(1)
+    if isinstance(head.module, nn.Linear):
+        return flat.reshape(len(flat), -1, head.outputs)
+    return flat.reshape(len(flat), head.outputs, -1).mT
 
 
 def _own(head: Head) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def judged(
         return Judged(conditioning, scale, torch.zeros(0), evidence)
     assert conditioning.noise is not None
     likelihood = conditioning.likelihood.tempered(conditioning.noise)
-    outputs = ensemble.outputs(validation)
+    outputs = likelihood.output(ensemble.outputs(validation))
     prediction: Any = likelihood.predict(outputs)
     factor = noise_factor(prediction, validation)
     prediction = likelihood.tempered(factor).predict(outputs)
@@ -91,7 +91,7 @@ def judged(
 def search(
     judge: Callable[[Regression, float], Judged],
     ways: Sequence[Regression],
-    more: Callable[[], bool],
+    more: Callable[[int], bool],
     scales: Sequence[float] = SCALES,
 ) -> list[Judged]:
     """Judge the scales for every way to condition, from quiet to loud, until louder ones are out of the question.
@@ -99,15 +99,16 @@ def search(
     Args:
         judge: at a scale.
         ways: to condition, all weights first.
-        more: whether the budget allows another.
+        more: whether the budget allows so many more; one scale of every way comes first.
         scales: to judge.
     """
     everything: list[Judged] = []
-    for way in ways:
+    for left, way in zip(reversed(range(len(ways))), ways, strict=True):
         tried: list[Judged] = []
         for scale in scales:
             lost = tried and tried[-1].support < max(one.support for one in tried) - NEGLIGIBLE
-            if tried and (lost or not more()):
+            spent = (everything or tried) and not more(1 + left if tried else 1)
+            if lost or spent:
                 break
             tried.append(judge(way, scale))
         everything += tried
@@ -147,12 +148,13 @@ class Averaged(Conditioning):
 
     Args:
         components: the shares; members of one architecture.
+        ways: to condition on the training rows alone, all weights first: what a search begins with.
     """
 
     refreshes = True
 
-    def __init__(self, components: tuple[Component, ...]) -> None:
-        self.components = components
+    def __init__(self, components: tuple[Component, ...], ways: tuple[Regression, ...]) -> None:
+        self.components, self.ways = components, ways
 
     def __str__(self) -> str:
         way = self.components[0].conditioning
@@ -175,7 +177,7 @@ class Averaged(Conditioning):
 
     def rescaled(self, scale: float) -> Averaged:
         heaviest = max(self.components, key=lambda one: one.share)
-        return Averaged((Component(1.0, scale, heaviest.conditioning),))
+        return Averaged((Component(1.0, scale, heaviest.conditioning),), self.ways)
 
     def module(self, model: nn.Module) -> nn.Module:
         return self.components[0].conditioning.module(model)
@@ -214,11 +216,11 @@ def choose(
         return judged(fitted, way, scale, ensemble, validation)
 
     few = [way.thinned(SEARCHED) for way in ways]
-    tried = search(judge, few, lambda: cost.allows(members), SCALES if weights.layers else (0.0,))
+    tried = search(judge, few, lambda scales: cost.allows(scales * members), SCALES if weights.layers else (0.0,))
     shares = averaged(tried)
     best = max(shares, key=lambda one: one.share)
     nll = {one.scale: one.nll for one in tried if type(one.conditioning) is type(best.conditioning)}
     found = ScaleSearch(best.scale, nll, 0.0, members, cost.passes, cost.seconds)
     (whole,) = (way for way in ways if type(way) is type(best.conditioning))
     joined = (replace(one, conditioning=one.conditioning.joined_by(whole, validation)) for one in shares)
-    return Averaged(tuple(joined)), found
+    return Averaged(tuple(joined), tuple(ways)), found

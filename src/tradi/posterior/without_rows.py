@@ -87,12 +87,10 @@ class WithoutRows(Conditioning):
         replay = Replay(copied(model).eval(), data, total)
         head = replace(self.head, module=dict(replay.model.named_modules())[self.head.name])
         ways = {name: WAYS[name](replay, head, self.likelihood, centre) for name in {s.way for s in self.shares}}
-        return Averaged(
-            tuple(
-                Component(one.share, one.scale, ways[one.way].with_prior(one.noise, one.precisions))
-                for one in self.shares
-            )
+        components = tuple(
+            Component(one.share, one.scale, ways[one.way].with_prior(one.noise, one.precisions)) for one in self.shares
         )
+        return Averaged(components, (components[0].conditioning,))
 
     def weights(self, draw: Draw, scale: float, seed: int, member: int) -> State:
         del draw, scale, seed, member

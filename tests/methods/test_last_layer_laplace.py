@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import tradi
+from tests.training import network, problem, same, snapshot, train
+from tradi.methods import LastLayerLaplace
+from tradi.posterior.laplace import LaplaceHead
+
+
+def trained() -> Any:
+    model = network()
+    train(model, torch.optim.SGD(model.parameters(), 0.1), 40)
+    return model
+
+
+def test_before_it_is_fitted_it_is_the_trained_network() -> None:
+    model = trained()
+    method = LastLayerLaplace(model)
+    for member in method.sample(2):
+        assert same(snapshot(member), snapshot(model))
+    with pytest.raises(ValueError, match="no noise to scale"):
+        method.choose_scale(problem(), refresh=problem())
+
+
+def test_members_differ_in_their_last_layer_alone_and_the_model_stays_as_it_is() -> None:
+    model = trained()
+    before = snapshot(model)
+    posterior = LastLayerLaplace(model).fit(problem(), problem(samples=300, seed=1))
+    assert isinstance(posterior.conditioning, LaplaceHead)
+    loud = posterior.conditioning.with_spread(1.0)
+    posterior = posterior._changed(conditioning=loud)
+    heads = []
+    for member in posterior.sample(3):
+        state = snapshot(member)
+        changed = {name for name, value in state.items() if not torch.equal(value, before[name])}
+        assert changed == {"4.weight", "4.bias"}  # BatchNorm's statistics as trained, too
+        heads.append(state["4.weight"])
+    assert not torch.equal(heads[0], heads[1])
+    assert same(before, snapshot(model))
+    assert model.training
+
+
+def test_a_seed_is_one_ensemble_and_a_small_sample_a_prefix_of_a_larger_one() -> None:
+    posterior = LastLayerLaplace(trained()).fit(problem())
+    x = problem()[0][0]
+    many = posterior.sample(6, seed=3)(x)
+    torch.manual_seed(77)
+    assert torch.equal(posterior.sample(4, seed=3)(x), many[:4])
+
+
+def test_the_search_looks_at_the_head_alone() -> None:
+    search = LastLayerLaplace(trained()).fit(problem(), problem(seed=1)).scale_search
+    assert search is not None
+    assert (search.scale, search.nll, search.passes) == (0.0, {}, 0)
+    assert search.head is not None
+
+
+def test_numbers_are_bayesian_linear_regression_on_the_networks_features() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))
+    x = torch.cat([x for x, _ in problem()])
+    y = x[:, :1] + 0.1 * torch.randn(64, 1)
+    posterior = LastLayerLaplace(model).fit([(x, y)])
+    assert "last layer conditioned on 64 training rows" in repr(posterior)
+    phi = torch.cat([model[:2](x), torch.ones(64, 1)], 1).detach()
+    least_squares = phi @ torch.linalg.lstsq(phi, y).solution
+    prediction: tradi.GaussianMixture = posterior.sample(50).predict(x)
+    left = (y - least_squares).square().mean().sqrt()
+    assert (prediction.mean - least_squares).square().mean().sqrt() < left  # though nothing was trained
+    assert prediction.epistemic.min() > 0

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tradi.likelihoods import Classification, Gaussian, Likelihood, SquaredError
+from tradi.posterior.head import Head, find_head, layer_matrix, layer_state, watched
+
+
+class Net(nn.Module):
+    """Two hidden layers, three heads, and an end that the tests choose."""
+
+    def __init__(self, end: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Sequential(nn.Linear(4, 6), nn.Tanh())
+        self.a, self.b, self.c = nn.Linear(6, 3), nn.Linear(6, 3, bias=False), nn.Linear(4, 3)
+        self.pixels = nn.Conv2d(4, 3, 1)
+        self.end = end
+
+    def forward(self, x: Tensor) -> Any:
+        return self.end(self, x, self.body(x))
+
+
+X = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+IMAGE = torch.randn(2, 4, 3, 5, generator=torch.Generator().manual_seed(0))
+
+
+def found(end: Any, likelihood: Likelihood | None = None, layer: str | None = None, x: Tensor = X) -> Head:
+    return find_head(Net(end).eval(), (x,), {}, likelihood or Classification(), layer)
+
+
+@pytest.mark.parametrize(
+    ("end", "place"),
+    [
+        (lambda net, x, h: net.a(h), ("a", 0, 3)),
+        (lambda net, x, h: {"logits": net.a(h), "loss": net.b(h)}, ("a", 0, 3)),
+        (lambda net, x, h: net.a(h).flatten(1), ("a", 0, 3)),
+        (lambda net, x, h: net.a(h)[:, None].squeeze(1), ("a", 0, 3)),
+        (lambda net, x, h: net.a(h)[:, 1:], ("a", 1, 2)),
+        (lambda net, x, h: (net.b(h), net.a(h))[1], ("a", 0, 3)),
+        (lambda net, x, h: (net.a(x @ torch.ones(4, 6)), net.a(h))[1], ("a", 0, 3)),  # it runs twice
+    ],
+)
+def test_the_head_is_the_layer_whose_output_the_network_returns(end: Any, place: tuple[str, int, int]) -> None:
+    head = found(end)
+    assert (head.name, head.first, head.outputs) == place
+
+
+@pytest.mark.parametrize(
+    ("end", "place"),
+    [
+        (lambda net, x, h: (out := net.a(h), (out[:, :1], out[:, 1:2].exp()))[1], ("a", 0, 1)),
+        (lambda net, x, h: (out := net.a(h), (out[:, 2:], out[:, :1].exp()))[1], ("a", 2, 1)),
+        (lambda net, x, h: (net.a(h)[:, 0], net.b(h)[:, 0].exp()), ("a", 0, 1)),
+        (
+            lambda net, x, h: [part.clone() if n else part for n, part in enumerate(net.a(h).split([2, 1], 1))],
+            ("a", 0, 2),
+        ),
+    ],
+)
+def test_the_mean_may_be_a_part_of_what_a_layer_gives(end: Any, place: tuple[str, int, int]) -> None:
+    head = found(end, Gaussian())
+    assert (head.name, head.first, head.outputs) == place
+
+
+def test_heads_that_read_the_same_features_are_siblings() -> None:
+    assert found(lambda net, x, h: (net.a(h), net.b(h).exp()), Gaussian()).siblings == ("b",)
+    assert found(lambda net, x, h: (net.a(h), net.c(x).exp()), Gaussian()).siblings == ()
+
+
+def test_images_and_tokens_have_heads_too() -> None:
+    head = find_head(Net(None).pixels, (IMAGE,), {}, Classification(), None)
+    assert (head.name, head.first, head.outputs) == ("", 0, 3)
+    tokens = torch.randn(2, 7, 4)
+    head = found(lambda net, x, h: net.a(h), Classification(class_axis=-1), x=tokens)
+    assert (head.name, head.first, head.outputs) == ("a", 0, 3)
+    moved = found(lambda net, x, h: net.a(h).movedim(-1, 1), Classification(), x=tokens)
+    assert (moved.name, moved.first, moved.outputs) == ("a", 0, 3)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda net, x, h: net.a(h).log_softmax(1),
+        lambda net, x, h: net.a(h) * 2,
+        lambda net, x, h: net.a(h) + net.b(h),
+        lambda net, x, h: h,
+        lambda net, x, h: torch.cat([net.a(h), net.b(h)], 1),
+    ],
+)
+def test_a_network_without_a_linear_layer_at_its_end_is_an_error_that_lists_its_layers(end: Any) -> None:
+    with pytest.raises(ValueError, match=r"no linear layer gives.*pass layer=.*\['body\.0', 'a', 'b', 'c', 'pixels'\]"):
+        found(end)
+
+
+def test_the_user_may_name_the_layer() -> None:
+    head = found(lambda net, x, h: net.a(h).log_softmax(1), layer="a")
+    assert (head.name, head.first, head.outputs) == ("a", 0, 3)
+    with pytest.raises(ValueError, match=r"layer 'body' is not a linear layer of the model: choose from \['body\.0'"):
+        found(lambda net, x, h: net.a(h), layer="body")
+    with pytest.raises(ValueError, match=r"layer 'c' does not give"):
+        found(lambda net, x, h: net.a(h), layer="c")  # which never runs
+    with pytest.raises(ValueError, match=r"layer 'body\.0' does not give"):
+        found(lambda net, x, h: net.a(h), layer="body.0")  # of another width
+
+
+@pytest.mark.parametrize("place", [0, 1, -1])
+def test_one_token_of_many_is_not_a_whole_output(place: int) -> None:
+    """A classifier of texts that reads one token after its head: the others have no targets."""
+    tokens = torch.randn(2, 3, 4)
+    with pytest.raises(ValueError, match="no linear layer gives"):
+        found(lambda net, x, h: net.a(h)[:, place], x=tokens)
+
+
+def test_a_weight_that_is_shared_or_computed_is_an_error() -> None:
+    class Tied(nn.Module):
+        def __init__(self, head_first: bool) -> None:
+            super().__init__()
+            if head_first:
+                self.head = nn.Linear(4, 6, bias=False)
+            self.embedding = nn.Embedding(6, 4)
+            if not head_first:
+                self.head = nn.Linear(4, 6, bias=False)
+            self.head.weight = self.embedding.weight
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            return self.head(self.embedding(tokens))
+
+    tokens = torch.tensor([[0, 3, 5]])
+    for head_first in (True, False):
+        with pytest.raises(ValueError, match=r"weight of layer 'head' is shared.*choose_scale"):
+            find_head(Tied(head_first), (tokens,), {}, Classification(class_axis=-1), None)
+    normed = nn.Sequential(nn.Tanh(), nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)))
+    with pytest.raises(ValueError, match=r"weight of layer '1' is shared.*or computed"):
+        find_head(normed, (X,), {}, Classification(), None)
+    net: Any = nn.Sequential(nn.Linear(4, 3))
+    net.alias = net[0]  # one layer under two names is one layer
+    net.forward = lambda x: net[0](x)
+    assert find_head(net, (X,), {}, Classification(), None).name == "0"
+
+
+def test_a_grouped_convolution_is_no_head() -> None:
+    with pytest.raises(ValueError, match="no linear layer gives"):
+        find_head(nn.Conv2d(4, 4, 1, groups=2), (IMAGE,), {}, Classification(), None)
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.Linear(6, 3), nn.Linear(6, 3, bias=False), nn.Conv2d(4, 3, (1, 2)), nn.ConvTranspose2d(4, 3, 2)]
+)
+def test_weights_of_a_layer_are_one_matrix_and_back(layer: Any) -> None:
+    state = {f"head.{name}": value.detach() for name, value in layer.named_parameters()}
+    matrix = layer_matrix("head", layer, state)
+    assert matrix.shape == (3, sum(value.numel() for value in state.values()) // 3)
+    back = layer_state("head", layer, matrix.double(), state)
+    assert back.keys() == state.keys()
+    assert all(torch.equal(back[name], state[name]) for name in state)
+
+
+def test_theta_replaces_the_tasks_outputs_alone() -> None:
+    layer = nn.Linear(6, 4)
+    state = {f"head.{name}": value.detach() for name, value in layer.named_parameters()}
+    head = Head("head", layer, 1, 2)
+    torch.testing.assert_close(head.theta(state), torch.cat([layer.weight, layer.bias[:, None]], 1)[1:3].detach())
+    new = head.with_theta(state, torch.full((2, 7), 5.0, dtype=torch.float64))
+    assert (new["head.weight"][1:3] == 5).all()
+    assert (new["head.bias"][1:3] == 5).all()
+    for name in ("head.weight", "head.bias"):
+        assert new[name].dtype == torch.float32
+        assert torch.equal(new[name][[0, 3]], state[name][[0, 3]])
+        assert not (state[name] == 5).any()
+
+
+def test_features_times_theta_are_the_outputs() -> None:
+    for layer, x in ((nn.Linear(4, 3), X), (nn.Conv2d(4, 3, 3, padding=1), IMAGE), (nn.Linear(4, 3, bias=False), X)):
+        head = find_head(layer, (x,), {}, SquaredError(), None)
+        with watched({"": layer}) as seen, torch.no_grad():
+            output = layer(x)
+        theta = head.theta({name: value.detach() for name, value in layer.named_parameters()})
+        expected = output if isinstance(layer, nn.Linear) else output.movedim(1, -1).flatten(0, 2)
+        torch.testing.assert_close(head.features(seen[""]) @ theta.T, expected)
+
+
+def test_hooks_are_gone_afterwards_whatever_happens() -> None:
+    net = Net(lambda net, x, h: net.a(h).log_softmax(1))
+    with pytest.raises(ValueError, match="no linear layer"):
+        find_head(net, (X,), {}, Classification(), None)
+    net.end = lambda net, x, h: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        find_head(net, (X,), {}, Classification(), None)
+    assert not any(module._forward_hooks for module in net.modules())
