@@ -217,6 +217,56 @@ def test_pixels_are_rows() -> None:
         assert fit.rows == 72
 
 
+class Squeezed(nn.Module):
+    """A layer without the axis of its single output."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layer(x)
+        return out.squeeze(-1 if isinstance(self.layer, nn.Linear) else 1)
+
+
+@pytest.mark.parametrize("kind", [HeadRegression, NetworkRegression])
+@pytest.mark.parametrize("squeezed", [False, True])
+@pytest.mark.parametrize("name", ["pixels", "signals", "tokens"])
+def test_positions_of_several_outputs_are_rows_in_their_own_order(
+    name: str, squeezed: bool, kind: type[Regression], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tradi.posterior.linearised.CHUNK", 8 * 100)  # a few samples at a time
+    torch.manual_seed(0)
+    outputs = 1 if squeezed else 3
+    layer: Any = {
+        "pixels": nn.Conv2d(2, outputs, 1),
+        "signals": nn.Conv1d(2, outputs, 1),
+        "tokens": nn.Linear(2, outputs),
+    }[name].double()
+    x = torch.randn(7, 2, 3, 4, dtype=torch.float64)
+    x = x.flatten(2) if name == "signals" else x
+    phi = x.movedim(1, -1).reshape(-1, 2)
+    if name == "tokens":
+        x = x.flatten(2).mT
+        phi = x.reshape(-1, 2)
+    y = layer(x).detach() + torch.randn(layer(x).shape, dtype=torch.float64) * torch.tensor(0.3)
+    targets = y.reshape(-1, outputs) if name == "tokens" else y.movedim(1, -1).reshape(-1, outputs)
+    model = Squeezed(layer) if squeezed else layer
+    y = y.reshape(model(x).shape)
+    way = regression(model, [(x[:4], y[:4]), (x[4:], y[4:])], SquaredError(variance=(0.5,)), kind)
+    fits = way.fitted(moved(model)).fits
+    found = torch.stack([fit.mean for fit in fits]) if kind is HeadRegression else _as_matrix(fits[0].mean, outputs)
+    for k in range(outputs):
+        alpha = way.precisions[k if kind is HeadRegression else 0] * 0.5
+        expected = Ridge(alpha=alpha, fit_intercept=False).fit(with_ones(phi).numpy(), targets[:, k].numpy())
+        torch.testing.assert_close(found[k], torch.from_numpy(expected.coef_))
+
+
+def _as_matrix(theta: Tensor, outputs: int) -> Tensor:
+    """Weights of all parameters in a row, weight before bias, as (outputs, inputs and 1)."""
+    return torch.cat([theta[:-outputs].view(outputs, 2), theta[-outputs:, None]], 1)
+
+
 @pytest.mark.parametrize("kind", [HeadRegression, NetworkRegression])
 def test_rows_that_were_left_out_count_as_if_they_were_like_those_kept(kind: type[Regression]) -> None:
     model, rows, task = nn.Linear(4, 1).double(), data(), SquaredError(variance=(0.09,))

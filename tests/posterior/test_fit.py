@@ -387,6 +387,15 @@ def test_bad_input_names_cause_and_remedy() -> None:
         posterior.fit(data, likelihood="classification")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="passes must be at least 1, got 0"):
         posterior.fit(data, data, passes=0)
+    with pytest.raises(ValueError, match="class targets must be below 3, got 255: void ones are negative"):
+        posterior.fit([(x, torch.full_like(y, 255)) for x, y in data])
+    with pytest.raises(ValueError, match="class targets must be below 3, got 255: void ones are negative"):
+        posterior.fit(data, [(x, torch.full_like(y, 255)) for x, y in data])
+    _, numbers, rows = tracked("numbers")
+    with pytest.raises(ValueError, match="look for NaN in the validation inputs and targets"):
+        numbers.posterior().fit(rows, [(x, math.nan * y) for x, y in rows])
+    with pytest.raises(ValueError, match="outputs or targets of this data are not finite"):
+        numbers.posterior().fit([(x, math.nan * y) for x, y in rows])
     with pytest.raises(ValueError, match="no label of this data counts"):
         posterior.fit([(x, torch.full_like(y, -100)) for x, y in data])
 

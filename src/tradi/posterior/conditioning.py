@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tradi.ensemble.batches import Caller, Pair, samples_in, thinned
 from tradi.ensemble.batchnorm import paired, refreshed, running_layers, statistics_of
 from tradi.ensemble.parameter_swap import ParameterSwap
-from tradi.posterior.head import Head, Seen, State, layer_matrix, layer_state, watched
+from tradi.posterior.head import Head, Seen, State, by_position, layer_matrix, layer_state, watched
 from tradi.posterior.linear_regression import Fit, Sums, fit, most_probable
 from tradi.posterior.randomness import Stream
 from tradi.prediction.likelihood import Likelihood, target_like
@@ -152,7 +152,11 @@ class Regression(ABC):
         for output, target, _ in self.replay.run(self.centre):
             prediction: Any = self.likelihood.predict(_of_one_member(self.likelihood.output(output)))
             y = target_like(target, self.likelihood.linear(output))
-            yield as_rows(y, self.head), as_rows(prediction.variances[0], self.head)
+            yield self.as_rows(y), self.as_rows(prediction.variances[0])
+
+    def as_rows(self, values: Tensor) -> Tensor:
+        """Outputs of the network, or targets like them, as (samples * positions, outputs)."""
+        return self.head.by_position(values).flatten(0, 1)
 
     @abstractmethod
     def sums(self, state: State) -> list[Sums]:
@@ -264,17 +268,14 @@ class HeadRegression(Regression):
     def _further(self, seen: dict[str, Seen]) -> Tensor:
         """Outputs of further heads, (rows, outputs): the rest of the task's own layer, then other layers."""
         head = self.head
-        own = as_rows(seen[head.name].output, head, None)
-        parts = [own[:, : head.first], own[:, head.first + head.outputs :]]
-        return torch.cat([*parts, *(as_rows(seen[n].output, head, None) for n in head.siblings)], 1).double()
+        whole = {name: by_position(seen[name].output, module, _width(module)) for name, module in self._layers.items()}
+        own = whole.pop(head.name)
+        parts = [own[..., : head.first], own[..., head.first + head.outputs :], *whole.values()]
+        return torch.cat(parts, 2).flatten(0, 1).double()
 
 
-def as_rows(values: Tensor, head: Head, width: int | None = 0) -> Tensor:
-    """(samples, ...) as (samples * positions, outputs), the head's own number of them, or None for all."""
-    if width is not None and values.numel() == values.shape[0] * head.outputs:
-        return values.reshape(-1, head.outputs)
-    moved = values if isinstance(head.module, nn.Linear) else values.movedim(1, -1)
-    return moved.reshape(-1, moved.shape[-1])
+def _width(module: nn.Module) -> int:
+    return module.out_features if isinstance(module, nn.Linear) else module.out_channels  # type: ignore[return-value]
 
 
 def _of_one_member(output: Any) -> Any:

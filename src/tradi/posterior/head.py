@@ -43,6 +43,10 @@ class Head:
         (found,) = rows(self.module, seen.input, seen.output, at)
         return torch.cat([found, found.new_ones(len(found), 1)], 1) if self.has_bias else found
 
+    def by_position(self, values: Tensor) -> Tensor:
+        """Outputs of the network, or targets like them, as (samples, positions, outputs)."""
+        return by_position(values, self.module, self.outputs)
+
     def theta(self, state: State) -> Tensor:
         """The task's weights in a state, (outputs, inputs), the bias last."""
         return layer_matrix(self.name, self.module, state)[self.first : self.first + self.outputs]
@@ -60,6 +64,12 @@ class Seen:
 
     input: Tensor
     output: Tensor
+
+
+def by_position(values: Tensor, module: nn.Module, outputs: int) -> Tensor:
+    """What a layer gives, (samples, ...), as (samples, positions, outputs); axes of 1 may be left out."""
+    flat = values.reshape(len(values), -1)
+    return flat.unflatten(1, (-1, outputs)) if isinstance(module, nn.Linear) else flat.unflatten(1, (outputs, -1)).mT
 
 
 def layer_matrix(name: str, module: Any, state: State) -> Tensor:

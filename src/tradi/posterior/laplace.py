@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from tradi.posterior.conditioning import Conditioning, Draw, Replay
@@ -82,11 +82,15 @@ def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = RO
         here = seen[head.name]
         own = likelihood.row_targets(target).to(here.output.device)
         if own.ndim == 3:
-            own = _by_position(own, head)
+            own = head.by_position(own)
         if own.shape[1] != positions(head.module, here.output):
             raise ValueError(
                 f"the head gives {positions(head.module, here.output)} positions of a sample, and targets have "
                 f"{own.shape[1]}: pass layer= with the layer whose outputs the targets are about"
+            )
+        if own.ndim == 2 and (own >= head.outputs).any():
+            raise ValueError(
+                f"class targets must be below {head.outputs}, got {own.max().item()}: void ones are negative"
             )
         at = torch.randperm(own.shape[1], generator=generator)[: max(1, most // size)].sort().values
         known = own >= 0 if own.ndim == 2 else (own >= 0).any(2)
@@ -251,14 +255,6 @@ Root = Full | Kronecker  # their tensors are contiguous, as they are in a file: 
 def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
     values, vectors = torch.linalg.eigh(matrix)
     return values.clamp_min(0), vectors.contiguous()
-
-
-def _by_position(labels: Tensor, head: Head) -> Tensor:
-    """Labels that are each present or absent, as the head's positions have them: (samples, positions, outputs)."""
-    flat = labels.flatten(1)
-    if isinstance(head.module, nn.Linear):
-        return flat.reshape(len(flat), -1, head.outputs)
-    return flat.reshape(len(flat), head.outputs, -1).mT
 
 
 def _own(head: Head) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
 from tradi._torch import tree_map
+from tradi.ensemble.batches import samples_in
 from tradi.ensemble.linearised import Linearised
 from tradi.posterior.conditioning import Fitted, Regression
 from tradi.posterior.head import State
@@ -30,13 +31,15 @@ class NetworkRegression(Regression):
         for (inputs, target), (output, _, _), (y, v) in zip(
             self.replay.data, self.replay.run(state), self._observed, strict=True
         ):
-            f = self.likelihood.linear(output).reshape(y.shape)
-            size = max(1, CHUNK // (8 * theta.numel() * y.shape[1]))
-            for start in range(0, len(y), size):
-                part = slice(start, start + size)
-                J = self._derivatives(weights, _part(inputs, part, len(y)), _part(target, part, len(y))).double()
-                linear = (y - f)[part].reshape(-1) + J @ theta
-                here = Sums.of(J, linear, v[part].reshape(-1))
+            error = y - self.as_rows(self.likelihood.linear(output))
+            samples = samples_in((inputs, target))
+            positions = len(y) // samples
+            size = max(1, CHUNK // (8 * theta.numel() * y[:positions].numel()))
+            for start in range(0, samples, size):
+                part, rows = slice(start, start + size), slice(start * positions, (start + size) * positions)
+                J = self._derivatives(weights, _part(inputs, part, samples), _part(target, part, samples)).double()
+                linear = error[rows].reshape(-1) + J @ theta
+                here = Sums.of(J, linear, v[rows].reshape(-1))
                 found = here if found is None else found + here
         assert found is not None
         return [found.times(self.replay.weight)]
@@ -47,7 +50,8 @@ class NetworkRegression(Regression):
 
         def mean(weights: State, args: Any, kwargs: Any) -> Tensor:
             one = tree_map(lambda leaf: leaf[None], (args, kwargs))
-            return self.likelihood.linear(functional_call(self.replay.model, weights, *one)).reshape(-1)
+            output = functional_call(self.replay.model, weights, *one)
+            return self.as_rows(self.likelihood.linear(output)).reshape(-1)
 
         found = vmap(jacrev(mean), in_dims=(None, 0, 0))(weights, args, kwargs)
         return torch.cat([part.flatten(2) for part in found.values()], 2).flatten(0, 1).detach()

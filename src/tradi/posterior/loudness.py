@@ -80,6 +80,8 @@ def judged(
     outputs = likelihood.output(ensemble.outputs(validation))
     prediction: Any = likelihood.predict(outputs)
     factor = noise_factor(prediction, validation)
+    if not math.isfinite(factor):
+        return Judged(conditioning, scale, torch.full((1,), math.inf), -math.inf)
     prediction = likelihood.tempered(factor).predict(outputs)
     y = torch.cat([target.reshape(-1) for _, target in validation]).to(prediction.mean).reshape(prediction.mean.shape)
     losses = -prediction.log_prob(y).double().reshape(len(y), -1).sum(1)
