@@ -9,6 +9,7 @@ from tradi.filter.equations import AlgorithmOne, ReleasedCode, Trajectory
 from tradi.filter.gains import FadingMemory, StationaryNoise
 from tradi.filter.kalman import Kalman
 from tradi.methods.tradi import TRADI
+from tradi.posterior.activations import Activations
 from tradi.posterior.covariance import Covariance, FourierFeatures, FullCovariance, Independent
 from tradi.posterior.posterior import Posterior, load_posterior
 from tradi.posterior.scale_search import ScaleSearch
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "TRADI",
+    "Activations",
     "AlgorithmOne",
     "BernoulliPrediction",
     "ClassPrediction",

@@ -235,6 +235,7 @@ class Ensemble:
                     "network that it was drawn around is not in the file: refresh before saving"
                 )
             check_reiterable(loader, "refresh")
+            loader = self._at_hand(loader)
             trained = [statistics_of(self._model, state) for state in self._trained]
             before = self._refreshed([self._shared | self._buffers | state for state in self._trained], loader)
             statistics: dict[int, State] = {}
@@ -246,6 +247,12 @@ class Ensemble:
             with self._lock:
                 self._statistics, self._stale = statistics, False
         return self
+
+    def _at_hand(self, loader: Iterable[Any]) -> Iterable[Any]:
+        """The data in memory, if it fits: a loader that shuffles would show other samples to every member."""
+        parts = in_parts(batches(loader, "refresh", self._like), KEEP_BYTES)
+        first = next(parts)
+        return first if next(parts, None) is None else loader
 
     def _refreshed(self, states: list[State], loader: Iterable[Any]) -> list[State]:
         with self._lock, torch.inference_mode(False):
