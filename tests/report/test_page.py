@@ -54,8 +54,8 @@ def test_a_method_with_fewer_runs_says_so_and_is_not_compared() -> None:
 def test_the_note_says_on_how_many_cores_results_were_made() -> None:
     one = result("A", nll=1.0)
     two = replace(result("A", 1, nll=1.0), made_by=one.made_by | {"threads": 2})
-    assert by_method("t", [one], [NLL], {}).note.endswith("of training. Evaluated on 1 core.")
-    assert by_method("t", [one, two], [NLL], {}).note.endswith("of training. Evaluated on 1 or 2 cores.")
+    assert by_method("t", [one], [NLL], {}).note.endswith("of training. Evaluated on 1 core, at commit c.")
+    assert by_method("t", [one, two], [NLL], {}).note.endswith("of training. Evaluated on 1 or 2 cores, at commit c.")
 
 
 def test_a_figure_of_the_papers_that_is_missed_is_named() -> None:

@@ -269,7 +269,10 @@ class Tradi(Following):
 
 @dataclass(frozen=True, kw_only=True)
 class Untracked(Tradi):
-    """The control: the same steps around the trained weights, every deviation its layer's spread, nothing tracked."""
+    """The control: the same steps around the trained weights, every deviation a tenth of its layer's spread.
+
+    Tracked deviations are of about that size, so that the same scales are in reach.
+    """
 
     def attach(self) -> dict[str, Attach]:
         return {}
@@ -281,7 +284,7 @@ class Untracked(Tradi):
             final, {n: w.clone() for n, w in final.items()}, {n: torch.ones_like(w) for n, w in final.items()}
         )
         for layer in layers:
-            layer.variance = {name: torch.full_like(w, layer.spread**2) for name, w in layer.weights.items()}
+            layer.variance = {name: torch.full_like(w, (layer.spread / 10) ** 2) for name, w in layer.weights.items()}
         return Posterior(model, layers, self.covariance)
 
 

@@ -100,12 +100,19 @@ def by_method(title: str, results: Sequence[Result], columns: Sequence[Column], 
     cores = sorted({result.made_by.get("threads", 1) for result in results})
     note = (
         f"{f'Mean ± standard deviation over {count} seeds or splits' if count > 1 else 'One run'}. "
-        f"Seconds are of training. Evaluated on {' or '.join(map(str, cores))} {'core' if cores == [1] else 'cores'}."
+        f"Seconds are of training. Evaluated on {' or '.join(map(str, cores))} {'core' if cores == [1] else 'cores'}, "
+        f"at {_commits(results)}."
     )
     goals = published.get("TRADI", {})
     ours = [_values(results, "TRADI", column) for column in columns]
     note += _missed([c.title for c, v in zip(columns, ours, strict=True) if _behind(v, goals.get(c.metric), c)])
     return Table(title, ["", *(column.title for column in columns), "training s"], rows, note, best)
+
+
+def _commits(results: Sequence[Result]) -> str:
+    """The commits that results were made at: rows of one table may be of several versions of a method."""
+    commits = dict.fromkeys(str(result.made_by.get("commit"))[:7] for result in results)
+    return f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}"
 
 
 def by_variant(results: Sequence[Result], column: Column, declared: ByVariant) -> Table:
