@@ -32,7 +32,7 @@ from tradi.posterior.covariance import Covariance, FourierFeatures
 from tradi.posterior.layers import by_layer
 from tradi.posterior.posterior import Posterior
 from tradi.posterior.recalibration import recalibrated
-from tradi.tracking.selection import Select, except_normalisation
+from tradi.tracking.selection import Select, as_predicate, except_normalisation, named_weights
 from tradi.tracking.tracker import Tracker
 
 SampledT = TypeVar("SampledT", bound="Sampled")
@@ -279,7 +279,9 @@ class Untracked(Tradi):
 
     def posterior(self, run: Run) -> Posterior:
         model = copied(run.model)
-        final = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
+        selected = as_predicate(self.select)
+        weights = [weight for weight in named_weights(model).values() if weight.parameter.requires_grad]
+        final = {weight.name: weight.parameter.detach() for weight in weights if selected(weight)}
         layers = by_layer(
             final, {n: w.clone() for n, w in final.items()}, {n: torch.ones_like(w) for n, w in final.items()}
         )
