@@ -100,7 +100,7 @@ def test_a_network_without_a_linear_layer_at_its_end_is_an_error_that_lists_its_
 def test_the_user_may_name_the_layer() -> None:
     head = found(lambda net, x, h: net.a(h).log_softmax(1), layer="a")
     assert (head.name, head.first, head.outputs) == ("a", 0, 3)
-    with pytest.raises(ValueError, match=r"layer 'body' is not a linear layer of the model: choose from \['body\.0'"):
+    with pytest.raises(ValueError, match=r"layer= must be the name of a linear layer, one of \['body\.0'"):
         found(lambda net, x, h: net.a(h), layer="body")
     with pytest.raises(ValueError, match=r"layer 'c' does not give"):
         found(lambda net, x, h: net.a(h), layer="c")  # which never runs

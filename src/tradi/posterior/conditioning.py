@@ -138,7 +138,8 @@ class Regression(ABC):
         self, replay: Replay, head: Head, likelihood: Likelihood, centre: State, noise: float | None = None
     ) -> None:
         self.replay, self.head, self.likelihood = replay, head, likelihood
-        self.centre, self.noise = replay.refreshed(centre), noise
+        own = {name: value.to(replay.own[name].dtype) for name, value in centre.items() if name in replay.own}
+        self.centre, self.noise = replay.refreshed(own), noise
         self.precisions: list[float] = []
         self._observed = list(self._observations())
 

@@ -31,6 +31,7 @@ VALIDATED = 2048  # validation samples that scales are judged on, at the most, e
 KEPT_BYTES = 1 << 29  # and the size of either
 REFRESHED = 512  # training samples that BatchNorm's statistics are recomputed on, at the most, likewise spread
 REFRESHED_BYTES = 1 << 26  # and their size
+LOOKED_AT = 10  # batches, at the most, to tell what outputs and targets mean
 SMALL = 1 << 24  # bytes of a square matrix over all weights, below which all of them are conditioned: 1,448 weights
 
 
@@ -64,12 +65,31 @@ def first_samples(data: Iterable[Pair], most: int) -> list[Pair]:
 
 def inferred(model: nn.Module, data: list[Pair], given: Likelihood | None) -> Likelihood:
     """The likelihood, from the network's outputs and the targets where it is not given."""
-    if given is not None:
-        return given
-    inputs, target = data[0]
-    args, kwargs = Caller(model).arguments(inputs, target)
-    with torch.no_grad():
-        return infer(model(*args, **kwargs), target)
+    caller, found, problem = Caller(model), given, None
+    for inputs, target in data[:LOOKED_AT]:  # a batch of zeros and ones alone leaves open what targets are
+        args, kwargs = caller.arguments(inputs, target)
+        with torch.no_grad():
+            output = model(*args, **kwargs)
+        try:
+            found = found or infer(output, target)
+        except TypeError as error:
+            problem = problem or error
+            continue
+        _check_logits(found, output)
+        return found
+    assert problem is not None
+    raise problem
+
+
+def _check_logits(likelihood: Likelihood, output: Any) -> None:
+    """Raise for a classifier that returns probabilities: a softmax of them would be all but uniform."""
+    if not isinstance(likelihood, Classification):
+        return
+    values = likelihood.output(output).movedim(likelihood.class_axis, 1).float()
+    if values.min() >= 0 and torch.allclose(values.sum(1), torch.ones(()).to(values), atol=1e-3):
+        raise ValueError(
+            "the network's outputs are probabilities, and logits are needed: leave out its softmax; log_softmax is fine"
+        )
 
 
 def conditioned(

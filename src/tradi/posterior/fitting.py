@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
 
-from tradi.ensemble.batches import Pair, batches, check_reiterable
+from tradi.ensemble.batches import Pair, batches, check_reiterable, samples_in
 from tradi.ensemble.batchnorm import running_layers
 from tradi.ensemble.copying import copied
 from tradi.ensemble.ensemble import Ensemble
@@ -87,6 +88,12 @@ def choose_scale(
 ) -> Parts:
     """See `Posterior.choose_scale`; without validation data, the training data decides."""
     cost = Cost(options.passes)
+    if validation is None:
+        warnings.warn(
+            "without validation data the noise is chosen on the training data, and error bars are too small where the "
+            "network overfits: pass data that was not trained on",
+            stacklevel=4,
+        )
     if validation is None and isinstance(parts.conditioning, Averaged):
         return _numbers_searched(model, parts, [], options, cost)
     given = parts.refresh if validation is None else validation
@@ -99,9 +106,11 @@ def choose_scale(
     check_likelihood(likelihood)
     task = _estimated(model, parts, inferred(model, pairs, likelihood or parts.likelihood), pairs, refresh)
     parts = replace(parts, likelihood=task, refresh=refresh)
-    if isinstance(parts.conditioning, Averaged):
-        return _numbers_searched(model, parts, pairs, options, cost)
-    return _labels_searched(model, parts, pairs, options, cost)
+    searched = _numbers_searched if isinstance(parts.conditioning, Averaged) else _labels_searched
+    found = searched(model, parts, pairs, options, cost)
+    assert found.scale_search is not None
+    samples = 0 if validation is None else sum(map(samples_in, pairs))
+    return replace(found, scale_search=replace(found.scale_search, samples=samples))
 
 
 def like(model: nn.Module) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tradi.posterior.rows import Form, is_linear, rows
+from tradi.prediction.class_likelihoods import Classification, Tokens
 from tradi.prediction.likelihood import Likelihood
 
 State = dict[str, Tensor]
@@ -109,9 +110,11 @@ def find_head(
     """
     linear = {name: module for name, module in model.named_modules() if is_linear(module)}
     if layer is not None and layer not in linear:
-        raise ValueError(f"layer {layer!r} is not a linear layer of the model: choose from {list(linear)}")
+        raise ValueError(f"layer= must be the name of a linear layer, one of {list(linear)}, got {layer!r}")
     with watched(linear) as seen, torch.no_grad():
         wanted = likelihood.linear(model(*args, **kwargs))
+    if layer is not None and layer in seen:
+        _check_named(layer, seen[layer].output, wanted, likelihood)
     for name in [layer] if layer is not None else reversed(list(seen)):
         place = _place if layer is None else _named_place
         found = place(linear[name], seen[name].output, wanted) if name in seen else None
@@ -125,10 +128,25 @@ def find_head(
             return Head(name, linear[name], *found, tuple(same))
     which = "no linear layer gives" if layer is None else f"layer {layer!r} does not give"
     raise ValueError(
-        f"{which} the network's logits or mean as they are, so there is no head to condition: let the network end in a "
-        "linear layer, pass layer= with the one that its output comes from, or choose the scale alone, with "
-        f"choose_scale(validation); it has {list(linear)}"
+        f"{which} the network's logits or mean unchanged, so there is no last layer to condition: let the network end "
+        "in a linear layer, name the one before a log_softmax by layer=, or choose the scale alone, with "
+        f"choose_scale(validation). The network's linear layers are {list(linear)}"
     )
+
+
+def _check_named(layer: str, output: Tensor, wanted: Tensor, likelihood: Likelihood) -> None:
+    """Raise where something follows the layer that changes its predictions; log_softmax does not."""
+    if output.shape != wanted.shape:
+        return  # as another check says
+    one, other = output.float(), wanted.float()
+    if isinstance(likelihood, Classification | Tokens):
+        axis = 1 if isinstance(likelihood, Classification) and likelihood.class_axis == 1 else -1
+        one, other = one.log_softmax(axis), other.log_softmax(axis)
+    if not torch.allclose(one, other, rtol=1e-2, atol=1e-3):
+        raise ValueError(
+            f"something follows layer {layer!r} and changes its output, such as a softmax, a rescaling or an exp, so "
+            "the layer cannot be conditioned: let the network return logits, or standardise targets outside of it"
+        )
 
 
 def _owns_its_weight(model: nn.Module, module: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +18,7 @@ from tradi.posterior import scale_search
 from tradi.posterior.conditioning import Conditioning, Replay
 from tradi.posterior.distribution import State, WeightDistribution
 from tradi.posterior.laplace import LaplaceHead, head_rows
+from tradi.posterior.layers import Layer
 from tradi.posterior.randomness import key
 from tradi.posterior.scale_search import Cost, ScaleSearch, sample_losses
 from tradi.prediction.likelihood import Likelihood
@@ -59,7 +61,13 @@ class LabelSearch:
             replay = Replay(copied(self.model).eval(), validation, 0)
             way = way.best_spread(head_rows(replay, way.head, self.likelihood), stream)
             head = way.spread
-        if not self.weights.layers:  # the head is all there is
+        if not self._free_layers(way):  # the head is all there is
+            if not head:
+                warnings.warn(
+                    "all members are the trained network: no noise of its last layer, which is all there is, lowers "
+                    "the validation NLL",
+                    stacklevel=6,
+                )
             return way, ScaleSearch(0.0, {}, self.tolerance, self.members, 0, cost.seconds, head)
         model, drawn = copied(self.model), _Drawn(self.weights, self.members, stream)
 
@@ -71,6 +79,11 @@ class LabelSearch:
             return sample_losses(ensemble, self.likelihood, validation)
 
         return way, replace(scale_search.choose(judge, self.tolerance, self.members, cost), head=head)
+
+    def _free_layers(self, way: Conditioning | None) -> list[Layer]:
+        """The layers whose noise is scaled: all but a head that is conditioned."""
+        head = way.head.name if isinstance(way, LaplaceHead) else None
+        return [layer for layer in self.weights.layers if layer.name != head]
 
 
 class _Drawn:

@@ -81,6 +81,8 @@ def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = RO
     for _, target, seen in replay.run({}, [head.name]):
         here = seen[head.name]
         own = likelihood.row_targets(target).to(here.output.device)
+        if not own.is_floating_point():
+            own = own.long()
         if own.ndim == 3:
             own = head.by_position(own)
         if own.shape[1] != positions(head.module, here.output):
@@ -90,7 +92,7 @@ def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = RO
             )
         if own.ndim == 2 and (own >= head.outputs).any():
             raise ValueError(
-                f"class targets must be below {head.outputs}, got {own.max().item()}: void ones are negative"
+                f"class targets must be below {head.outputs}, got {own.max().item()}; negative ones are ignored"
             )
         at = torch.randperm(own.shape[1], generator=generator)[: max(1, most // size)].sort().values
         known = own >= 0 if own.ndim == 2 else (own >= 0).any(2)
@@ -100,6 +102,8 @@ def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = RO
         there += int(known.sum())
     step = max(1, -(-sum(map(len, features)) // most))
     phi = torch.cat(features)[::step]
+    if not phi.isfinite().all():
+        raise ValueError("features of this data are NaN or infinite: look for NaN in its inputs")
     if not len(phi):
         raise ValueError("no label of this data counts: there is nothing to condition on")
     theta = head.theta(replay.own).to(phi)
@@ -140,7 +144,7 @@ class LaplaceHead(Conditioning):
         return LaplaceHead(head, theta, replace(kronecker, precision=precision), precision)
 
     def __str__(self) -> str:
-        return f"last layer conditioned by Laplace, noise times {self.spread:g}"
+        return f"last layer conditioned by Laplace (its noise times {self.spread:g})"
 
     def with_spread(self, spread: float) -> LaplaceHead:
         """The same with another factor on the noise; 0 leaves the head as trained."""

@@ -76,8 +76,11 @@ class Posterior:
 
     def __repr__(self) -> str:
         weights = sum(mean.numel() for mean in self.mean.values())
-        chosen = "chosen on validation data" if self.scale_search else "not chosen: see fit"
-        parts = [f"{weights:,} weights in {len(self._layers)} layers", repr(self.covariance or "noise by task")]
+        chosen = "not chosen: see fit" if self.scale_search is None else self.scale_search.where
+        parts = [
+            f"{weights:,} weights in {len(self._layers)} layers",
+            f"{self.covariance or 'noise not chosen: see fit'}",
+        ]
         parts.append(f"scale {self.scale:g} ({chosen})")
         parts.append(f"likelihood {self.likelihood!r}")
         parts.append("not conditioned: see fit" if self.conditioning is None else str(self.conditioning))

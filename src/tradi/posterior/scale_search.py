@@ -35,6 +35,7 @@ class ScaleSearch:
         seconds: wall-clock time of the search.
         head: factor on the noise of a conditioned head, where there is one.
         temperature: that outputs are divided by, where it was asked for.
+        samples: of validation data; 0 where the training data had to decide.
     """
 
     scale: float
@@ -45,6 +46,12 @@ class ScaleSearch:
     seconds: float
     head: float | None = None
     temperature: float | None = None
+    samples: int = 0
+
+    @property
+    def where(self) -> str:
+        """What the scale was chosen on."""
+        return f"chosen on {self.samples:,} validation samples" if self.samples else "chosen on the training data alone"
 
     def packed(self) -> dict[str, Any]:
         """As JSON, whose keys are text."""
@@ -122,11 +129,13 @@ def choose(judge: Callable[[float], Tensor], tolerance: float, members: int, cos
         )
     scale = largest_accepted(losses, tolerance)
     if scale == LARGEST:
-        warnings.warn(f"no noise up to {scale:g} times the tracked hurts: was hardly anything tracked?", stacklevel=6)
+        warnings.warn(
+            f"no noise up to {scale:g} times what was tracked does harm: was hardly any weight tracked?", stacklevel=6
+        )
     if scale == 0 < tolerance:
         warnings.warn(
-            "scale 0: no noise is shown to cost less than the tolerance on this validation data; more samples or a "
-            "larger tolerance= may allow some",
+            "scale 0: no noise is shown to cost less than the tolerance on this validation data; more samples may "
+            "allow some, or a larger tolerance, by choose_scale(..., tolerance=)",
             stacklevel=6,
         )
     return ScaleSearch(scale, nll, tolerance, members, cost.passes, cost.seconds)

@@ -80,8 +80,8 @@ class WithoutRows(Conditioning):
         """
         if total != self.samples:
             warnings.warn(
-                f"members were conditioned on {self.samples:,} samples, and refresh has {total:,}, so they are others "
-                "now: what fit() had for validation joined the training data, and both belong into refresh=",
+                f"members were conditioned on {self.samples:,} samples, and refresh has {total:,}, so these are other "
+                "members: fit() conditioned on the validation data too; pass refresh=[*train, *validation]",
                 stacklevel=4,
             )
         replay = Replay(copied(model).eval(), data, total)

@@ -45,6 +45,8 @@ class Classification(Likelihood):
 
     def row_targets(self, target: Any) -> Tensor:
         labels = as_target(target)
+        if labels.is_floating_point():
+            raise TypeError(f"class targets must be whole numbers, got {labels.dtype}")
         return labels.reshape(len(labels), -1)
 
     def predict(self, outputs: Any) -> ClassPrediction:
@@ -150,7 +152,7 @@ def _log_prob_of_classes(logits: Tensor, labels: Tensor) -> Tensor:
     labels = labels.to(logits.device)
     if (labels >= logits.shape[1]).any():
         raise ValueError(
-            f"class targets must be below {logits.shape[1]}, got {labels.max().item()}: void ones are negative"
+            f"class targets must be below {logits.shape[1]}, got {labels.max().item()}; negative ones are ignored"
         )
     log_probs = logits.float().log_softmax(1).nan_to_num(nan=-math.inf)
     found = log_probs.gather(1, labels.long().clamp_min(0).unsqueeze(1)).squeeze(1)

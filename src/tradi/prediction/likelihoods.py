@@ -100,7 +100,7 @@ def task_of(task: Likelihood | None, output: Any, target: Any) -> Likelihood:
     if target is None:
         if task is None:
             raise TypeError(
-                "it is not known what the outputs mean: choose_scale() remembers the likelihood, or pass one, such as "
+                "it is not known what the outputs mean: fit() finds out and remembers, or pass a likelihood, such as "
                 "predict(x, likelihood=tradi.likelihoods.Classification())"
             )
         return task
