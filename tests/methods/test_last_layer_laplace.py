@@ -50,12 +50,21 @@ def test_members_differ_in_their_last_layer_alone_and_the_model_stays_as_it_is()
 
 
 def test_a_seed_is_one_ensemble_and_a_small_sample_a_prefix_of_a_larger_one() -> None:
-    with pytest.warns(UserWarning, match="without validation data"):
-        posterior = LastLayerLaplace(trained()).fit(problem())
+    posterior = LastLayerLaplace(trained()).condition(problem())
     x = problem()[0][0]
     many = posterior.sample(6, seed=3)(x)
     torch.manual_seed(77)
     assert torch.equal(posterior.sample(4, seed=3)(x), many[:4])
+    assert not torch.equal(many[0], many[1])
+
+
+def test_without_validation_data_both_warnings_say_so() -> None:
+    with (
+        pytest.warns(UserWarning, match=STILL),
+        pytest.warns(UserWarning, match="without validation data the noise is chosen on the training data"),
+    ):
+        posterior = LastLayerLaplace(trained()).fit(problem())
+    assert "chosen on the training data alone" in repr(posterior)
 
 
 def test_the_search_looks_at_the_head_alone() -> None:
