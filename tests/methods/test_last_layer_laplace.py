@@ -11,6 +11,8 @@ from tests.training import network, problem, same, snapshot, train
 from tradi.methods import LastLayerLaplace
 from tradi.posterior.laplace import LaplaceHead
 
+STILL = "^all members are the trained network: no noise of its last layer, which is all there is, lowers"
+
 
 def trained() -> Any:
     model = network()
@@ -30,7 +32,9 @@ def test_before_it_is_fitted_it_is_the_trained_network() -> None:
 def test_members_differ_in_their_last_layer_alone_and_the_model_stays_as_it_is() -> None:
     model = trained()
     before = snapshot(model)
-    posterior = LastLayerLaplace(model).fit(problem(), problem(samples=300, seed=1))
+    with pytest.warns(UserWarning, match=STILL) as caught:
+        posterior = LastLayerLaplace(model).fit(problem(), problem(samples=300, seed=1))
+    assert [one.filename for one in caught] == [__file__]
     assert isinstance(posterior.conditioning, LaplaceHead)
     loud = posterior.conditioning.with_spread(1.0)
     posterior = posterior._changed(conditioning=loud)
@@ -46,18 +50,42 @@ def test_members_differ_in_their_last_layer_alone_and_the_model_stays_as_it_is()
 
 
 def test_a_seed_is_one_ensemble_and_a_small_sample_a_prefix_of_a_larger_one() -> None:
-    posterior = LastLayerLaplace(trained()).fit(problem())
+    posterior = LastLayerLaplace(trained()).condition(problem())
     x = problem()[0][0]
     many = posterior.sample(6, seed=3)(x)
     torch.manual_seed(77)
     assert torch.equal(posterior.sample(4, seed=3)(x), many[:4])
+    assert not torch.equal(many[0], many[1])
+
+
+def test_without_validation_data_both_warnings_say_so() -> None:
+    with (
+        pytest.warns(UserWarning, match=STILL),
+        pytest.warns(UserWarning, match="without validation data the noise is chosen on the training data"),
+    ):
+        posterior = LastLayerLaplace(trained()).fit(problem())
+    assert "chosen on the training data alone" in repr(posterior)
 
 
 def test_the_search_looks_at_the_head_alone() -> None:
-    search = LastLayerLaplace(trained()).fit(problem(), problem(seed=1)).scale_search
+    with pytest.warns(UserWarning, match=STILL):
+        posterior = LastLayerLaplace(trained()).fit(problem(), problem(seed=1))
+    search = posterior.scale_search
     assert search is not None
     assert (search.scale, search.nll, search.passes) == (0.0, {}, 0)
-    assert search.head is not None
+    assert (search.head, search.samples) == (0.0, 64)
+    assert same(snapshot(posterior.sample(1)[0]), snapshot(posterior.model))
+
+
+def test_a_network_whose_head_alone_is_tracked_is_searched_likewise() -> None:
+    model = nn.Sequential(nn.Linear(4, 3))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    tracker = tradi.TRADI(model, optimizer)
+    train(model, optimizer, 40)
+    with pytest.warns(UserWarning, match=STILL):
+        posterior = tracker.posterior().fit(problem(), problem(samples=300, seed=1))
+    assert posterior.scale_search is not None
+    assert (posterior.scale, posterior.scale_search.head, posterior.scale_search.passes) == (0.0, 0.0, 0)
 
 
 def test_numbers_are_bayesian_linear_regression_on_the_networks_features() -> None:
@@ -65,7 +93,8 @@ def test_numbers_are_bayesian_linear_regression_on_the_networks_features() -> No
     model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))
     x = torch.cat([x for x, _ in problem()])
     y = x[:, :1] + 0.1 * torch.randn(64, 1)
-    posterior = LastLayerLaplace(model).fit([(x, y)])
+    with pytest.warns(UserWarning, match="without validation data"):
+        posterior = LastLayerLaplace(model).fit([(x, y)])
     assert "last layer conditioned on 64 training rows" in repr(posterior)
     phi = torch.cat([model[:2](x), torch.ones(64, 1)], 1).detach()
     least_squares = phi @ torch.linalg.lstsq(phi, y).solution

@@ -76,8 +76,9 @@ KINDS: dict[str, tuple[Any, Tensor]] = {
 
 @pytest.mark.parametrize(("module", "x"), KINDS.values(), ids=KINDS)
 def test_moments_are_those_of_what_the_layer_multiplies_and_noise_leaves_its_outputs_alone(
-    module: Any, x: Tensor
+    module: Any, x: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(room, "PLACES", 1000)  # all of them
     (layer,) = measured(module, x, reach=1.0)
     assert layer.moments is not None
     a = rows(module, x, module(x))
@@ -166,14 +167,18 @@ def test_without_a_reach_a_layer_moves_by_its_spread() -> None:
 
 
 def test_a_few_positions_of_large_pictures_are_as_good_as_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    module, x = nn.Conv2d(2, 3, 1), normal(50, 2, 20, 20)
+    module, x = nn.Conv2d(2, 3, 1), normal(400, 2, 20, 20)
     (few,) = measured(module, x)
+    assert room.PLACES == 8
     monkeypatch.setattr(room, "PLACES", 400)
     (whole,) = measured(module, x)
     assert few.moments is not None
     assert whole.moments is not None
     # 3,200 rows: a standard error of sqrt(2 / 3200) of a variance of 1.
     torch.testing.assert_close(few.moments.second, whole.moments.second, rtol=0, atol=5 * math.sqrt(2 / 3200))
+    at = torch.randperm(400, generator=torch.Generator().manual_seed(0))[:8]  # the same ones of every sample
+    a = torch.cat([x.flatten(2)[:, :, at].movedim(1, 2).reshape(3200, 2), torch.ones(3200, 1)], 1)
+    torch.testing.assert_close(few.moments.second[0], a.T @ a / 3200)
     assert not torch.equal(few.moments.second, whole.moments.second)
 
 

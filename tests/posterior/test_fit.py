@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import tradi
 from tests.training import same, snapshot
 from tradi.likelihoods import Bernoulli, Classification, Gaussian, Likelihood, SquaredError, Tokens
 from tradi.methods import LastLayerLaplace, SingleNetwork
+from tradi.posterior import conditions, laplace
 from tradi.posterior.activations import Activations
 from tradi.posterior.laplace import LaplaceHead
 from tradi.posterior.loudness import Averaged
@@ -191,6 +193,10 @@ TASKS: dict[str, Task] = {
 }
 every_task = pytest.mark.parametrize("name", TASKS)
 NUMBERS = (SquaredError, Gaussian)
+WITHOUT_VALIDATION = (
+    "^without validation data the noise is chosen on the training data, and error bars are too small where the network "
+    "overfits: pass data that was not trained on$"
+)
 LAST = ("2", "3", "head", "heads")  # names of last layers
 
 
@@ -240,6 +246,8 @@ def test_fit_conditions_chooses_and_predicts(name: str) -> None:
     assert posterior.scale_search is not None
     assert posterior.scale == posterior.scale_search.scale
     assert "conditioned" in repr(posterior)
+    assert posterior.scale_search.samples == 96
+    assert "(chosen on 96 validation samples)" in repr(posterior)
     assert posterior.refresh is not None
     fresh = made(name, 200, 2)
     single = SingleNetwork(tracked(name)[0])
@@ -261,9 +269,13 @@ def test_fit_needs_no_validation_data(name: str) -> None:
     _, tracker, data = tracked(name)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "scale 0|no noise up to")
-        posterior = tracker.posterior().fit(data, likelihood=TASKS[name][3])
+        with pytest.warns(UserWarning, match=WITHOUT_VALIDATION) as caught:
+            posterior = tracker.posterior().fit(data, likelihood=TASKS[name][3])
+    assert {one.filename for one in caught} == {__file__}
     assert posterior.conditioning is not None
     assert posterior.scale_search is not None
+    assert posterior.scale_search.samples == 0
+    assert "(chosen on the training data alone)" in repr(posterior)
     assert math.isfinite(nll(posterior, made(name, 64, 2)))
 
 
@@ -332,7 +344,13 @@ def test_a_temperature_is_found_where_it_is_asked_for(name: str) -> None:
 def test_last_layer_laplace_fits_every_task(name: str) -> None:
     model, _, data = tracked(name)
     validation = made(name, 96, 1)
-    posterior = LastLayerLaplace(model).fit(data, validation, likelihood=TASKS[name][3])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        posterior = LastLayerLaplace(model).fit(data, validation, likelihood=TASKS[name][3])
+    assert posterior.scale_search is not None
+    still = posterior.scale_search.head == 0  # of numbers it is None
+    assert [str(one.message).partition(":")[0] for one in caught] == ["all members are the trained network"] * still
+    assert all(one.filename == __file__ for one in caught)
     ensemble = posterior.sample(5, seed=1)
     x = data[0][0]
     assert first(ensemble(x)).shape[0] == 5
@@ -351,7 +369,7 @@ def test_a_network_that_ends_in_log_softmax_names_its_layer() -> None:
         optimizer.zero_grad()
         F.nll_loss(model(x), y).backward()
         optimizer.step()
-    with pytest.raises(ValueError, match=r"no linear layer gives.*pass layer=.*it has \['0', '2'\]"):
+    with pytest.raises(ValueError, match=r"no linear layer gives.*by layer=.*linear layers are \['0', '2'\]$"):
         tracker.posterior().fit(data)
     with pytest.raises(ValueError, match=r"layer= must be the name of a linear layer, one of \['0', '2'\], got '1'"):
         tracker.posterior().condition(data, layer="1")
@@ -368,7 +386,7 @@ def test_a_network_without_any_linear_layer_is_an_error() -> None:
     x = normal(16, 4)
     F.cross_entropy(model(x), x.argmax(1)).backward()
     optimizer.step()
-    with pytest.raises(ValueError, match=r"no linear layer gives.*it has \[\]"):
+    with pytest.raises(ValueError, match=r"no linear layer gives.*linear layers are \[\]$"):
         tracker.posterior().fit([(x, x.argmax(1))])
     chosen = tracker.posterior().rescaled(0.1)  # and whoever wants the noise alone takes it
     assert chosen.sample(2)(x).shape == (2, 16, 4)
@@ -420,3 +438,81 @@ def test_conditioning_reads_the_loader_once_and_keeps_no_more_than_its_share(mon
     (way, *_) = (one.conditioning for one in part.components)
     assert len(way.replay.data) == 2
     assert way.rows == 128  # two batches stand for four
+
+
+def stepped(model: nn.Module, x: Tensor) -> tradi.Posterior:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    tracker = tradi.TRADI(model, optimizer)
+    model(x).square().mean().backward()
+    optimizer.step()
+    return tracker.posterior()
+
+
+def test_outputs_that_are_probabilities_are_an_error() -> None:
+    data = made("classes", 64, 0)
+    for options in ({}, {"layer": "2"}, {"likelihood": Classification()}):
+        with pytest.raises(ValueError, match=r"^the network's outputs are probabilities, and logits are needed"):
+            stepped(mlp(3, nn.Softmax(1)), data[0][0]).fit(data, data, **options)
+    pixels = made("pixels", 8, 0)
+    with pytest.raises(ValueError, match="the network's outputs are probabilities"):
+        stepped(nn.Sequential(nn.Conv2d(2, 3, 1), nn.Softmax(1)), pixels[0][0]).choose_scale(pixels)
+
+
+def test_the_likelihood_is_inferred_from_the_first_of_ten_batches_that_says_it() -> None:
+    x = normal(24, 4)
+    numbers, open_ones = (x[:2], x[:2, :1]), (x[:2], torch.tensor([[0.0], [1.0]]))
+    posterior = stepped(mlp(1), x)
+    for before in (0, 1, 9):
+        assert isinstance(posterior.condition([open_ones] * before + [numbers] * 3).likelihood, SquaredError)
+    with pytest.raises(TypeError, match=r"pass likelihood=tradi\.likelihoods\.Bernoulli\(\) or"):
+        posterior.condition([open_ones] * 10 + [numbers])
+
+
+@pytest.mark.parametrize("name", ["classes", "tokens"])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_labels_may_be_of_any_whole_type(name: str, dtype: torch.dtype) -> None:
+    _, tracker, data = tracked(name)
+    validation, task = made(name, 96, 1), TASKS[name][3]
+    small, more = ([(x, y.to(dtype)) for x, y in part] for part in (data, validation))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "scale 0|no noise up to")
+        ours, theirs = (tracker.posterior().fit(*both, likelihood=task) for both in ((small, more), (data, validation)))
+    assert ours.scale_search is not None
+    assert theirs.scale_search is not None
+    assert (ours.scale, ours.scale_search.nll) == (theirs.scale, theirs.scale_search.nll)
+    assert torch.equal(ours.sample(2)(data[0][0]), theirs.sample(2)(data[0][0]))
+
+
+@pytest.mark.parametrize(("name", "task"), [("classes", Classification()), ("tokens", Tokens(0))])
+def test_class_labels_that_are_no_whole_numbers_are_an_error(name: str, task: Likelihood) -> None:
+    _, tracker, data = tracked(name)
+    broken = [(x, y.float()) for x, y in data]
+    for train, validation in ((broken, data), (data, broken)):
+        with pytest.raises(TypeError, match=r"class targets must be whole numbers, got torch\.float32"):
+            tracker.posterior().fit(train, validation, likelihood=task)
+    with pytest.raises(TypeError, match=r"whole numbers, got torch\.float32"):
+        tracker.posterior().choose_scale(broken, likelihood=task)
+
+
+def test_nan_in_the_inputs_of_a_classifier_is_an_error() -> None:
+    _, tracker, data = tracked("classes")
+    broken = [(x.clone(), y) for x, y in data]
+    broken[1][0][3, 2] = math.nan
+    for train, validation in ((broken, data), (data, broken)):
+        with pytest.raises(ValueError, match="features of this data are NaN or infinite: look for NaN in its inputs"):
+            tracker.posterior().fit(train, validation)
+
+
+def test_members_in_half_precision_survive_a_file(tmp_path: Path) -> None:
+    posterior, data, validation = fitted("numbers in half precision")
+    posterior.save(tmp_path / "p")
+    loaded = tradi.load_posterior(tmp_path / "p", TASKS["numbers in half precision"][0]())
+    before, after = posterior.sample(4, seed=2), loaded.sample(4, seed=2, refresh=[*data, *validation])
+    x = data[0][0]
+    assert first(after(x)).dtype == torch.bfloat16
+    torch.testing.assert_close(first(after(x)), first(before(x)), rtol=0.05, atol=0.05)
+    assert after.predict(x).epistemic.min() > 0
+
+
+def test_what_is_kept_and_looked_at_is_bounded() -> None:
+    assert (laplace.ROWS, conditions.REFRESHED, conditions.LOOKED_AT) == (5000, 512, 10)

@@ -93,19 +93,52 @@ def test_images_and_tokens_have_heads_too() -> None:
     ],
 )
 def test_a_network_without_a_linear_layer_at_its_end_is_an_error_that_lists_its_layers(end: Any) -> None:
-    with pytest.raises(ValueError, match=r"no linear layer gives.*pass layer=.*\['body\.0', 'a', 'b', 'c', 'pixels'\]"):
+    message = (
+        r"^no linear layer gives the network's logits or mean unchanged, so there is no last layer to condition: .*"
+        r"name the one before a log_softmax by layer=.*choose_scale\(validation\)\. "
+        r"The network's linear layers are \['body\.0', 'a', 'b', 'c', 'pixels'\]$"
+    )
+    with pytest.raises(ValueError, match=message):
         found(end)
 
 
 def test_the_user_may_name_the_layer() -> None:
     head = found(lambda net, x, h: net.a(h).log_softmax(1), layer="a")
     assert (head.name, head.first, head.outputs) == ("a", 0, 3)
-    with pytest.raises(ValueError, match=r"layer= must be the name of a linear layer, one of \['body\.0'"):
+    with pytest.raises(
+        ValueError, match=r"layer= must be the name of a linear layer, one of \['body\.0', .*\], got 'body'$"
+    ):
         found(lambda net, x, h: net.a(h), layer="body")
     with pytest.raises(ValueError, match=r"layer 'c' does not give"):
         found(lambda net, x, h: net.a(h), layer="c")  # which never runs
     with pytest.raises(ValueError, match=r"layer 'body\.0' does not give"):
         found(lambda net, x, h: net.a(h), layer="body.0")  # of another width
+
+
+@pytest.mark.parametrize(
+    ("end", "likelihood"),
+    [
+        (lambda net, x, h: net.a(h).softmax(1), Classification()),
+        (lambda net, x, h: 2 * net.a(h), Classification()),
+        (lambda net, x, h: net.a(h).exp(), SquaredError()),
+        (lambda net, x, h: 3 * net.a(h) + 1, SquaredError()),
+        (lambda net, x, h: (net.a(h) * 2, net.b(h).exp()), Gaussian()),
+    ],
+)
+def test_a_named_layer_that_something_follows_is_an_error(end: Any, likelihood: Likelihood) -> None:
+    with pytest.raises(ValueError, match=r"something follows layer 'a' and changes its output.*return logits"):
+        found(end, likelihood, layer="a")
+
+
+def test_a_named_layer_may_be_followed_by_what_changes_no_prediction() -> None:
+    for end in (lambda net, x, h: net.a(h).log_softmax(1), lambda net, x, h: net.a(h) + 5):
+        assert found(end, layer="a").name == "a"
+    assert found(lambda net, x, h: net.a(h).clone(), SquaredError(), layer="a").name == "a"
+    one = nn.Sequential(nn.Linear(4, 1), nn.Flatten(0))  # (n, 1) and (n,) are the same numbers
+    assert find_head(one, (X,), {}, SquaredError(), "0").name == "0"
+    one.append(nn.Softplus())
+    with pytest.raises(ValueError, match="something follows layer '0'"):
+        find_head(one, (X,), {}, SquaredError(), "0")
 
 
 @pytest.mark.parametrize("place", [0, 1, -1])

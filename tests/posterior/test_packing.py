@@ -89,7 +89,9 @@ def test_moments_of_convolutions_and_embeddings_are_saved(tmp_path: Path) -> Non
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(7, (4, 16, 5), generator=generator)
     data = [(one, one[:, 0] % 3) for one in tokens]
-    posterior = tracked(Mixed(), data, nn.functional.cross_entropy, select="*").fit(data)
+    posterior = tracked(Mixed(), data, nn.functional.cross_entropy, select="*")
+    with pytest.warns(UserWarning, match="without validation data"):
+        posterior = posterior.fit(data)
     loaded = again(posterior, Mixed(), tmp_path)
     kinds = [layer.moments.form.kind for layer in loaded._parts.layers if layer.moments]
     assert kinds == ["embedding", "convolution", "transposed", "linear"]

@@ -98,6 +98,8 @@ def test_the_choice_says_what_it_chose_and_what_it_cost_and_changes_nothing_else
     assert chosen.scale == chosen.scale_search.scale
     nonzero = len(chosen.scale_search.nll) - 1
     assert chosen.scale_search.passes == 4 * nonzero + 1
+    assert chosen.scale_search.tolerance == 0.001
+    assert chosen.scale_search.samples == 64
     assert f"scale {chosen.scale:g}" in str(chosen.scale_search)
     assert f"{chosen.scale_search.passes} passes" in str(chosen.scale_search)
     assert posterior.scale == 1.0
@@ -212,7 +214,9 @@ def test_the_choice_is_kept_in_the_file(tmp_path: Path) -> None:
 
 def test_an_answer_at_the_limits_of_the_search_is_a_warning() -> None:
     posterior = tracked(nn.Linear(4, 3))
-    with pytest.warns(UserWarning, match="was hardly anything tracked"):
+    with pytest.warns(
+        UserWarning, match="no noise up to 4096 times what was tracked does harm: was hardly any weight tracked"
+    ):
         posterior.choose_scale(problem(), members=1, likelihood=Custom(lambda out, y: torch.zeros(len(y))))
     still = posterior.rescaled(0).sample(1)[0]
 
@@ -220,22 +224,24 @@ def test_an_answer_at_the_limits_of_the_search_is_a_warning() -> None:
         known = any(torch.equal(out, still(x)) for x, _ in problem())
         return torch.full((len(y),), 0.0 if known else -9.0)
 
-    with pytest.warns(UserWarning, match="scale 0: no noise is shown to cost less"):
+    with pytest.warns(
+        UserWarning, match=r"scale 0: no noise is shown to cost less.*choose_scale\(\.\.\., tolerance=\)"
+    ):
         posterior.choose_scale(problem(), members=1, likelihood=Custom(only_the_mean))
 
 
 def test_a_search_says_what_it_knows() -> None:
-    everything = ScaleSearch(2.0, {0.0: 0.5, 2.0: 0.4, 8.0: 0.3}, 0.002, 5, 11, 1.25, head=0.5)
+    everything = ScaleSearch(2.0, {0.0: 0.5, 2.0: 0.4, 8.0: 0.3}, 0.002, 5, 11, 1.25, head=0.5, samples=1200)
     assert str(everything) == (
-        "scale 2, noise of the head times 0.5, with validation NLL 0.4000 (best 0.3000 at 8, mean network 0.5000; "
-        "tolerance 0.002 nats, 5 members, 11 passes in 1.2 s)"
+        "scale 2 with validation NLL 0.4000 (best 0.3000 at 8; no noise 0.5000; noise of the head times 0.5; "
+        "5 members, 11 passes in 1.2 s)"
     )
+    assert everything.where == "chosen on 1,200 validation samples"
     loud = ScaleSearch(2.0, {2.0: 0.4}, 0.0, 5, 5, 0.0)  # of numbers, with a small budget
-    assert str(loud) == (
-        "scale 2, with validation NLL 0.4000 (best 0.4000 at 2; tolerance 0 nats, 5 members, 5 passes in 0.0 s)"
-    )
+    assert str(loud) == "scale 2 with validation NLL 0.4000 (best 0.4000 at 2; 5 members, 5 passes in 0.0 s)"
+    assert loud.where == "chosen on the training data alone"
     head = ScaleSearch(0.0, {}, 0.002, 5, 0, 0.0, head=1.0)  # where nothing was tracked
-    assert str(head) == "scale 0, noise of the head times 1 (tolerance 0.002 nats, 5 members, 0 passes in 0.0 s)"
+    assert str(head) == "scale 0 (noise of the head times 1; 5 members, 0 passes in 0.0 s)"
     for known in (everything, loud, head):
         assert ScaleSearch.unpacked(json.loads(json.dumps(known.packed()))) == known
 
@@ -277,7 +283,7 @@ def test_bad_input_names_cause_and_remedy() -> None:
         posterior.choose_scale(problem(), refresh=iter(problem()))
     with pytest.raises(ValueError, match="refresh gave no batches"):
         posterior.choose_scale(problem(), refresh=[])
-    with pytest.raises(ValueError, match="must be below 3, got 255"):
+    with pytest.raises(ValueError, match="must be below 3, got 255; negative ones are ignored"):
         posterior.choose_scale([(X, torch.full((16,), 255))], refresh=problem())
     with pytest.raises(TypeError, match=r"\(16, 1\) of torch.int64 do not say which likelihood is meant"):
         posterior.choose_scale([(X, torch.zeros(16, 1, dtype=torch.int64))], refresh=problem())

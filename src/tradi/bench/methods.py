@@ -134,7 +134,7 @@ class Sampled(Single, ABC):
 
     def ensemble(self, runs: Sequence[Run], data: Problem, seed: int) -> tuple[Ensemble, Notes]:
         with warnings.catch_warnings():  # the result file says which scale, and why
-            warnings.filterwarnings("ignore", "scale 0|no noise up to")
+            warnings.filterwarnings("ignore", "scale 0|no noise up to|all members are the trained network")
             posteriors = [self.prepared(self.posterior(run), data, seed) for run in runs[: self.runs]]
         whole = posteriors[0] if self.runs == 1 else DeepEnsemble(posteriors)
         refresh = data.refresh_batches if posteriors[0].refresh is None else None

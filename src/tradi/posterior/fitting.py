@@ -92,7 +92,7 @@ def choose_scale(
         warnings.warn(
             "without validation data the noise is chosen on the training data, and error bars are too small where the "
             "network overfits: pass data that was not trained on",
-            stacklevel=4,
+            stacklevel=3,
         )
     if validation is None and isinstance(parts.conditioning, Averaged):
         return _numbers_searched(model, parts, [], options, cost)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tradi.posterior.rows import Form, is_linear, rows
 from tradi.prediction.class_likelihoods import Classification, Tokens
-from tradi.prediction.likelihood import Likelihood
+from tradi.prediction.likelihood import Likelihood, same_shape
 
 State = dict[str, Tensor]
 
@@ -136,9 +136,9 @@ def find_head(
 
 def _check_named(layer: str, output: Tensor, wanted: Tensor, likelihood: Likelihood) -> None:
     """Raise where something follows the layer that changes its predictions; log_softmax does not."""
-    if output.shape != wanted.shape:
+    if not same_shape(wanted, output):
         return  # as another check says
-    one, other = output.float(), wanted.float()
+    one, other = output.float(), wanted.float().reshape(output.shape)
     if isinstance(likelihood, Classification | Tokens):
         axis = 1 if isinstance(likelihood, Classification) and likelihood.class_axis == 1 else -1
         one, other = one.log_softmax(axis), other.log_softmax(axis)

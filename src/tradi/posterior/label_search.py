@@ -66,7 +66,7 @@ class LabelSearch:
                 warnings.warn(
                     "all members are the trained network: no noise of its last layer, which is all there is, lowers "
                     "the validation NLL",
-                    stacklevel=6,
+                    stacklevel=5,
                 )
             return way, ScaleSearch(0.0, {}, self.tolerance, self.members, 0, cost.seconds, head)
         model, drawn = copied(self.model), _Drawn(self.weights, self.members, stream)

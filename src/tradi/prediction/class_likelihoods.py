@@ -95,6 +95,9 @@ class Tokens(Likelihood):
         return ClassPrediction(_divided(outputs, self.temperature).movedim(-1, 2))
 
     def _known(self, tokens: Tensor) -> Tensor:
+        if tokens.is_floating_point():
+            raise TypeError(f"class targets must be whole numbers, got {tokens.dtype}")
+        tokens = tokens.long()  # a uint8 has no -100
         return tokens if self.padding is None else tokens.masked_fill(tokens == self.padding, -100)
 
 
