@@ -95,11 +95,12 @@ def measure(build: Callable[[int], Any], samples: int, steps: int) -> dict[str, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--networks", nargs="+", choices=list(NETWORKS), default=list(NETWORKS))
     parser.add_argument("--quick", action="store_true", help="small data: the figures say nothing")
     options = parser.parse_args()
     samples, steps = (600, 3) if options.quick else (55_000, 60)
     found: dict[str, Any] = {"load_before": os.getloadavg()[0], "threads": torch.get_num_threads()}
-    found["networks"] = {name: measure(build, samples, steps) for name, build in NETWORKS.items()}
+    found["networks"] = {name: measure(NETWORKS[name], samples, steps) for name in options.networks}
     found |= {"goals": GOALS, "made_by": made_by(), "command": "python benchmarks/after_training.py"}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(found, indent=2) + "\n")

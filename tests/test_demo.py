@@ -21,7 +21,7 @@ def test_the_demo_prints_its_tables_and_writes_its_figures(tmp_path: Path, capsy
     assert record["command"] == "tradi demo --seeds 0 1"
     assert written.keys() == FIGURES
     assert all(data.startswith(b"\x89PNG") for data in written.values())
-    for expected in ("Single network", "TRADI", "Exact GP", "AUROC", "nats", "toy-band.png"):
+    for expected in ("Single network", "TRADI", "Exact GP", "AUROC", "validation NLL", "toy-band.png"):
         assert expected in printed
     digits = next(iter(record["tables"].values()))
     single, ours = (digits[name]["inverted images: AUROC % by confidence"] for name in ("Single network", "TRADI"))
