@@ -666,3 +666,14 @@ def test_selected_weights_are_those_of_the_model_as_it_is_now() -> None:
     assert list(tracker.selected) == [name for name, _ in model.named_parameters()]
     assert tracker.selected["0.weight"] is first, "a weight that stays keeps what was tracked of it"
     assert "0.bias" not in [weight.name for weight in tracker.tracked]
+
+
+def test_a_tracker_says_what_it_follows_and_how_far_it_has_seen() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    tracker = tradi.TRADI(model, optimizer)
+    assert repr(tracker) == "TRADI(Sequential: 23 weights in 2 layers, 0 steps seen)"
+    model(torch.randn(5, 4)).sum().backward()
+    optimizer.step()
+    tracker.detach()
+    assert repr(tracker) == "TRADI(Sequential: 23 weights in 2 layers, 1 steps seen, detached)"

@@ -32,7 +32,7 @@ def packed(model: nn.Module, members: list[State], likelihood: Likelihood | None
     if not held <= known.keys():
         raise ValueError(
             f"members cannot be saved, as {sorted(held - known.keys())} is not in the network's state_dict. Members of "
-            "MCDropout are masks, which the network draws anew whenever it runs: save the method, "
+            "MCDropout are masks, which the network draws again whenever it runs: save the method, "
             "MCDropout(model).save(path), and sample again after MCDropout.load(path, model)"
         )
     whole = [{name: member.get(name, known[name]) for name in held} for member in members]

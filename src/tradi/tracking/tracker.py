@@ -85,6 +85,13 @@ class Tracker(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a saved `state_dict()`: `check_common_state` first, `load_common_state` when all is checked."""
 
+    def __repr__(self) -> str:
+        weights = self.tracked
+        size = sum(weight.parameter.numel() for weight in weights)
+        layers = len({weight.layer for weight in weights})
+        state = f"{self.steps:,} steps seen" + ("" if self._handles else ", detached")
+        return f"{type(self).__name__}({type(self.model).__name__}: {size:,} weights in {layers} layers, {state})"
+
     def detach(self) -> None:
         """Stop following the optimizers; what was tracked stays."""
         for handle in self._handles:
