@@ -35,7 +35,7 @@ PAPER_METHODS = usual_methods(members=MEMBERS, searched=5, deep=MEMBERS)
 def tracked(memory: float, length_scale: float) -> Tradi:
     """TRADI that remembers the last `memory` of a run and whose kernel is so many spreads of a layer long.
 
-    All weights are tracked, those of BatchNorm too, as in the paper.
+    All weights are tracked, those of BatchNorm too, as in the paper. Nothing is conditioned, as when it was tuned.
     """
     gain = FadingMemory(memory)
     return Tradi(
@@ -43,7 +43,8 @@ def tracked(memory: float, length_scale: float) -> Tradi:
         covariance=FourierFeatures(length_scale=length_scale),
         select="*",
         members=MEMBERS,
-        searched=5,
+        tolerance=0.002,
+        conditioned=False,
     )
 
 

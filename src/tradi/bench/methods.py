@@ -219,13 +219,13 @@ class Swag(Following):
 
 @dataclass(frozen=True, kw_only=True)
 class Tradi(Following):
-    """TRADI: conditioned on the training data, unless its noise is told how to be correlated.
+    """TRADI.
 
     Args:
         kalman: the filter.
         covariance: of the noise; None is the default of the task.
         select: which weights are tracked.
-        conditioned: on the training data, before the scale is chosen.
+        conditioned: whether members are conditioned on the training data before the scale is chosen.
     """
 
     kalman: Kalman = field(default_factory=Kalman)
