@@ -4,13 +4,47 @@ BIN := .venv/bin
 # One thread a process: two threads beside another busy process make small operations hundreds of times slower.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types format speed clean
+.PHONY: demo test docs fuzz soak mutants oldest wheel audit lint types format speed clean
 
 demo: .venv/ready
 	$(BIN)/tradi demo
 
+# What is held of the source, in per cent, by all tests together. The goal for branches is 97: see docs/quality.md.
+LINES := 98
+BRANCHES := 95
 test: lint types
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --cov --cov-report=json:.coverage.json --cov-report=term:skip-covered
+	$(BIN)/python .ci/covered.py .coverage.json $(LINES) $(BRANCHES)
+
+# Some hours of what `make test` does for a minute: FUZZ files of every kind, at random.
+FUZZ ?= 100000
+fuzz: .venv/ready
+	TRADI_FUZZ=$(FUZZ) $(BIN)/pytest -n 2 tests/test_fuzz.py tests/test_fuzz_readers.py tests/test_fuzz_checkpoints.py
+
+docs: .venv/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# A quarter of an hour of what `make test` does in short form: killed runs, long ones, many members.
+KILLS ?= 1000
+soak: .venv/ready
+	folder=$$(mktemp -d) && $(BIN)/python -m tests.soak kills $$folder --kills $(KILLS); rm -rf $$folder
+	$(BIN)/python -m tests.soak load --steps 100000
+	$(BIN)/python -m tests.soak members --members 1000
+
+# An hour: changes to the code that the tests should notice. docs/quality.md says what became of them.
+mutants: .venv/ready
+	$(BIN)/python benchmarks/mutants.py
+
+# The oldest versions that pyproject.toml allows, as far as they can be had without CUDA, and the wheel in a clean venv.
+oldest:
+	.ci/oldest
+
+wheel: .venv/ready
+	.ci/wheel $(BIN)/python
+
+# Known vulnerabilities of what is installed; without a network it says so and passes.
+audit: .venv/ready
+	.ci/audit $(BIN)/python
 
 lint: .venv/ready
 	$(BIN)/ruff check .
@@ -28,11 +62,15 @@ speed: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[speed]'
 	$(BIN)/python benchmarks/speed.py --out results/speed/speed.json > /dev/null
 	$(BIN)/python benchmarks/after_training.py --out results/speed/after_training.json
-	$(BIN)/python benchmarks/draw.py results/speed/speed.json results/speed
+	$(BIN)/python benchmarks/frozen.py --out results/speed/frozen.json
+	$(BIN)/python benchmarks/draw.py results/speed/speed.json results/speed/speed.md docs/pictures/speed.png
+	mv results/speed/speed.png docs/pictures/speed.png
 
-.venv/ready: pyproject.toml constraints.txt
+.venv/ready: pyproject.toml constraints.txt tests/oracles.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/pip install --quiet -c constraints.txt -e . --group dev
+	$(BIN)/pip install --quiet --no-deps -r tests/oracles.txt
 	touch $@
 
 clean:

@@ -60,22 +60,19 @@ class Average(Tracker):
     def _current(self) -> dict[str, tuple[int, Tensor, Tensor]]:
         return {name: self._moments[w] for name, w in self.selected.items() if w in self._moments}
 
-    def posterior(self) -> Posterior:
-        self.check_up_to_date()
+    def snapshot(self) -> Posterior:
         model = copied(self.model)
         final = {name: parameter.detach() for name, parameter in model.named_parameters()}
         mean = {name: mean.clone() for name, (_, mean, _) in self._current().items()}
         variance = {name: square / count for name, (count, _, square) in self._current().items()}
         return Posterior(model, by_layer(final, mean, variance), Independent())
 
-    def state_dict(self) -> dict[str, Any]:
-        return self.common_state() | {"weights": dict(self._current())}
+    def tracked_state(self) -> dict[str, Any]:
+        return {"weights": dict(self._current())}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.check_common_state(state)
+    def load_tracked_state(self, state: dict[str, Any]) -> None:
         own = self.selected
         self._moments = {own[name]: moments for name, moments in state["weights"].items()}
-        self.load_common_state(state)
 
 
 # A measure.
@@ -150,7 +147,7 @@ def test_a_tracker_that_lacks_a_part_cannot_be_attached() -> None:
             del moved
 
     model = nn.Linear(2, 2)
-    with pytest.raises(TypeError, match=r"abstract.*load_state_dict.*options.*posterior.*state_dict"):
+    with pytest.raises(TypeError, match=r"abstract.*load_tracked_state.*options.*snapshot.*tracked_state"):
         Half(model, torch.optim.SGD(model.parameters(), 0.1), "*")  # type: ignore[abstract]
 
 
@@ -161,20 +158,21 @@ def test_tracker_measure_and_ood_set_reach_the_report(
         patch.setattr("tradi.bench.BENCHMARKS", {"extended": BLOBS})
         main(["bench", "extended", "--out", str(tmp_path), "--data", str(tmp_path)])
     main(["report", str(tmp_path)])  # which knows the benchmark by its files alone
+    main(["report", str(tmp_path), "--tables", str(tmp_path / "report.md")])
     capsys.readouterr()
     text, page = ((tmp_path / name).read_text() for name in ("report.md", "report.html"))
 
     _, inside, outside = text.split("### ")
     assert inside.startswith("extended: plain, test data\n")
     assert outside.startswith(f"extended: plain, against {STRANGE}\n")
-    assert f"<h3>extended: plain, against {STRANGE}</h3>" in page
-    assert "![extended-plain-far-very-far-away-confidence-histogram]" in outside
+    assert f"<h3>plain, against {STRANGE}</h3>" in page
+    assert f"Confidence: grey test data, coloured OOD data, with {STRANGE}" in page
     results = read_results(tmp_path)
     for table in (inside, outside):
         lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line[:1] == "|"]
         column, rows = lines[0].index("margin %"), {line[0]: line for line in lines[2:]}
-        assert list(rows) == [*METHODS, "paper: Average"]
-        assert rows["paper: Average"][column] == "50.0"
+        assert list(rows) == [*METHODS]
+        assert (lines[0][column + 1], rows["Average"][column + 1]) == ("paper: margin %", "50.0")
         values = [100 * result.metrics["margin"] for result in results if result.key.method == "Average"]
         assert rows["Average"][column].strip("*").startswith(f"{statistics.fmean(values):.1f} ±")
     for column_title in ("AUC", "FPR95", "AUC, mutual information", "joint ECE"):

@@ -4,10 +4,13 @@ from importlib import import_module
 from types import ModuleType
 
 from tradi import likelihoods
+from tradi.costs import Estimate, estimate
 from tradi.ensemble.ensemble import Ensemble, load_ensemble
 from tradi.filter.equations import AlgorithmOne, ReleasedCode, Trajectory
 from tradi.filter.gains import FadingMemory, StationaryNoise
 from tradi.filter.kalman import Kalman
+from tradi.hub import load_pretrained, save_pretrained
+from tradi.inspection import Diagnostics, diagnostics
 from tradi.methods.tradi import TRADI
 from tradi.posterior.activations import Activations
 from tradi.posterior.covariance import Covariance, FourierFeatures, FullCovariance, Independent
@@ -26,7 +29,9 @@ __all__ = [
     "BernoulliPrediction",
     "ClassPrediction",
     "Covariance",
+    "Diagnostics",
     "Ensemble",
+    "Estimate",
     "FadingMemory",
     "FourierFeatures",
     "FullCovariance",
@@ -38,9 +43,13 @@ __all__ = [
     "ScaleSearch",
     "StationaryNoise",
     "Trajectory",
+    "diagnostics",
+    "estimate",
     "likelihoods",
     "load_ensemble",
     "load_posterior",
+    "load_pretrained",
+    "save_pretrained",
 ]
 
 _ROOMS = ("bench", "data", "methods", "metrics", "models", "report")  # imported when first asked for

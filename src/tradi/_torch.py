@@ -6,7 +6,9 @@ Who may import it: every room. No other module uses a torch name that begins wit
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -17,18 +19,23 @@ __all__ = [
     "DROPOUTS",
     "NORMS",
     "BatchNorm",
+    "DispatchMode",
     "RunningNorm",
     "compiled_module",
     "compiled_or_plain",
+    "default_store",
     "foreach_add_",
     "foreach_addcmul_",
+    "foreach_copy_",
     "foreach_lerp_",
     "foreach_mul",
     "foreach_mul_",
     "foreach_norm",
     "foreach_sub",
     "foreach_sub_",
+    "is_on_stack",
     "module_tables",
+    "step_frame",
     "tree_flatten",
     "tree_leaves",
     "tree_map",
@@ -41,6 +48,13 @@ try:
 except ImportError as error:  # pragma: no cover
     raise ImportError(
         f"torch {torch.__version__} has no torch.utils._pytree, which tradi needs: install torch>=2.6,<3"
+    ) from error
+
+try:  # sees every operation of the thread that entered it
+    from torch.utils._python_dispatch import TorchDispatchMode as DispatchMode
+except ImportError as error:  # pragma: no cover
+    raise ImportError(
+        f"torch {torch.__version__} has no TorchDispatchMode, which tradi needs: install torch>=2.6,<3"
     ) from error
 
 RunningNorm = nn.modules.batchnorm._NormBase  # BatchNorm and InstanceNorm: layers with running statistics
@@ -76,6 +90,7 @@ def _foreach(name: str, one: Callable[..., Any]) -> Callable[..., Any]:
 
 foreach_add_ = _foreach("add_", Tensor.add_)
 foreach_addcmul_ = _foreach("addcmul_", Tensor.addcmul_)
+foreach_copy_ = _foreach("copy_", Tensor.copy_)
 foreach_lerp_ = _foreach("lerp_", Tensor.lerp_)
 foreach_mul = _foreach("mul", Tensor.mul)
 foreach_mul_ = _foreach("mul_", Tensor.mul_)
@@ -92,6 +107,28 @@ def module_tables(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
 def version_of(tensor: Tensor) -> int:
     """How many times a tensor was changed in place; 0 if torch does not count."""
     return int(getattr(tensor, "_version", 0))
+
+
+def step_frame() -> FrameType | None:
+    """Called from a hook of an optimizer's step: torch's own frame that runs this step; None if it is not found."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") != "torch.optim.optimizer":
+        frame = frame.f_back
+    return frame
+
+
+def default_store() -> Any:
+    """What the processes of the default group share, as `torch.distributed.Store`; None if torch does not say."""
+    find = getattr(torch.distributed.distributed_c10d, "_get_default_store", None)
+    return None if find is None else find()
+
+
+def is_on_stack(frame: FrameType | None) -> bool:
+    """Whether the call is still running in this thread."""
+    above: FrameType | None = sys._getframe(1)
+    while above is not None and above is not frame:
+        above = above.f_back
+    return above is not None
 
 
 def compiled_module(model: nn.Module) -> nn.Module | None:

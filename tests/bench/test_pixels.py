@@ -65,6 +65,12 @@ def test_streamed_numbers_are_those_of_all_pixels_in_memory(
     assert ("OOD/information/auroc" in found) == (count > 1), "one network cannot disagree with itself"
     joint = metrics.accuracy_confidence(*metrics.with_ood(*outcomes, whole.confidence[ood]))
     assert measured.curves["OOD/accuracy_confidence"]["count"] == as_lists(joint)["count"]
+    if count == 1:
+        assert "OOD/information_histogram" not in measured.curves
+    else:
+        expected = metrics.information_histogram(whole.mutual_information[known], ood[known], 8)
+        assert measured.curves["OOD/information_histogram"]["ood"] == as_lists(expected)["ood"]
+        assert sum(measured.curves["OOD/information_histogram"]["inside"]) == int((known & ~ood).sum())
 
 
 def test_members_are_pooled_batch_by_batch(tmp_path: Path) -> None:

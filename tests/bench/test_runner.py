@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -24,9 +26,10 @@ from tradi.bench.measures import against_ood
 from tradi.bench.methods import Deep, Single, Swag, Tradi
 from tradi.bench.problem import Data, Problem, Shuffled
 from tradi.bench.recipe import Recipe
-from tradi.bench.results import forget_peak_memory, peak_memory_mb, read_results
+from tradi.bench.results import Key, forget_peak_memory, peak_memory_mb, read_results
 from tradi.bench.runner import KILLED, Failure, run, run_case, show
 from tradi.bench.spec import Benchmark, Variant
+from tradi.ensemble.ensemble import Ensemble
 from tradi.methods import SingleNetwork
 from tradi.models import mlp
 from tradi.models.regression import GaussianHead, TwoStage
@@ -151,6 +154,37 @@ def test_a_killed_process_is_reported_and_other_cases_go_on(tmp_path: Path) -> N
     assert ("Single network", 0) in finished, "what was done before stays"
     assert ("Killed", 0) in reported
     assert len({seed for _, seed in reported}) <= 2, "its own case, and the other that was under way"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows does not say that a parent has ended")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_processes_end_with_the_one_that_started_them(how: signal.Signals) -> None:
+    worker = "import os, sys, time; from tradi.bench.runner import end_with; end_with(int(sys.argv[1]))"
+    worker += "; print('ready', flush=True); time.sleep(60); print('still there', flush=True)"
+    parent = f"import os, subprocess, sys; subprocess.run([sys.executable, '-c', {worker!r}, str(os.getpid())])"
+    started = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
+    assert started.stdout is not None
+    assert started.stdout.readline() == "ready\n"
+    started.send_signal(how)
+    assert started.stdout.read() == ""  # read to its end, which comes when the last process that can write has ended
+    started.stdout.close()
+    assert started.wait() == -how
+
+
+def test_a_result_that_cannot_be_written_is_a_plain_message_and_the_others_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = results.Result.write
+
+    def full(result: results.Result, folder: Path) -> None:
+        if result.key.method == "Single network":
+            raise OSError(28, "No space left on device", str(folder))
+        written(result, folder)
+
+    monkeypatch.setattr(results.Result, "write", full)
+    _, failures = done(BLOBS, Options(tmp_path, tmp_path, seeds=(0,), splits=(0,)))
+    assert [failure.error for failure in failures] == [f"OSError: [Errno 28] No space left on device: '{tmp_path}'"]
+    assert {result.key.method for result in read_results(tmp_path)} == METHODS.keys() - {"Single network"}
 
 
 def test_a_folder_that_cannot_be_written_to_is_an_error_before_anything_runs(tmp_path: Path) -> None:
@@ -354,6 +388,18 @@ def test_shuffled_batches_cover_the_data_and_leave_out_a_batch_of_one() -> None:
     assert not torch.equal(torch.cat([b for b, _ in loader]), torch.cat(seen))
 
 
+def test_disagreement_is_counted_for_several_members_only() -> None:
+    data = load(Path(), 0, 0)
+    torch.manual_seed(0)
+    weights = [torch.randn(3, 2) for _ in range(4)]
+    model = torch.nn.Linear(2, 3)
+    several, one = (evaluate(Ensemble(model, lambda i: {"weight": weights[i]}, count), data).curves for count in (4, 1))
+    counted = several["notMNIST/information_histogram"]
+    assert (sum(counted["inside"]), sum(counted["ood"])) == (50, 40)
+    assert counted["edges"][-1] == pytest.approx(math.log(3))
+    assert "notMNIST/information_histogram" not in one
+
+
 def test_regression_is_measured_on_validation_data_too() -> None:
     model = GaussianHead(mlp(2, [3]), 3)
     parts = [(torch.randn(9, 2), torch.randn(9, 1)) for _ in range(3)]
@@ -373,3 +419,14 @@ def test_swag_collects_over_the_last_share_of_the_run() -> None:
     stages = TwoStage(mse_epochs=7, nll_epochs=30, patience=4)
     swag = attach(model, optimizer, 100, Recipe("sgd", 0.1, stages=stages))
     assert (swag.start, swag.every) == (700, 50)  # five epochs of the second stage are certain
+
+
+@pytest.mark.parametrize("name", ["..", ".", "...", ""])
+def test_no_name_leads_out_of_the_folder_of_results(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot be the name of a folder"):
+        Key(name, "variant", "method", 0, 0).path(tmp_path)
+
+
+def test_slashes_in_names_lead_nowhere_else(tmp_path: Path) -> None:
+    path = Key("../../x", "/etc", "a/b", 0, 0).path(tmp_path)
+    assert path.resolve().is_relative_to(tmp_path.resolve())

@@ -66,8 +66,8 @@ def test_rows_stand_in_the_columns_of_ood_and_in_no_other(tmp_path: Path) -> Non
     # Far points are far from all training features.
     assert results["Single network: Mahalanobis"].metrics["notMNIST/confidence/auroc"] > 0.9
     (table,) = tables(list(results.values()), {"blobs": benchmark.declaration()})
-    (row,) = (row for row in table.rows if row[0] == "Single network: kNN")
-    filled = [title for title, cell in zip(table.header, row, strict=True) if cell]
+    (row,) = (row for row in table.texts if row[0] == "Single network: kNN")
+    filled = [head.title for head, cell in zip(table.heads, row, strict=True) if cell]
     assert filled == ["", "AUC", "AUPR", "FPR95", "training s"]
 
 

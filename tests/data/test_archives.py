@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import gzip
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
+from tests.data.hostile import MIB, gzip_bomb, header, sparse
 from tests.data.samples import link, tar
 from tradi.data.archives import members
 
@@ -70,3 +72,47 @@ def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
             ValueError, match=r"some\.tar\.gz is damaged or not a tar archive .*: delete it and fetch it again"
         ):
             read(tmp_path, content)
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        (gzip_bomb(header("elsewhere.bin", 200 * MIB), 201), "unpacks to more than 16,777,216 bytes"),
+        (gzip_bomb(header("set/a.txt", 0) + bytes(1024), 40), "unpacks to more than 16,777,216 bytes"),
+        (gzip_bomb(header("x", 200 * MIB, tarfile.GNUTYPE_LONGNAME), 201), "has a header of more than 65,536 bytes"),
+        (gzip_bomb(header("x", 200 * MIB, tarfile.XHDTYPE), 201), "has a header of more than 65,536 bytes"),
+        (gzip.compress(header("x", 0) * 51), "contains more than 50 files"),
+        (sparse("set/a.txt", 1 << 40), "larger than what is stored of it"),
+        (gzip.compress(header("set\\..\\a.txt", 0) + bytes(1024)), "leads outside the archive"),
+    ],
+    ids=["a file nobody asked for", "beyond the end", "long name", "pax header", "many files", "sparse", "backslash"],
+)
+def test_a_bomb_is_refused_while_it_is_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, cause: str
+) -> None:
+    monkeypatch.setattr("tradi.data.archives.UNPACKED", 16 * MIB)
+    monkeypatch.setattr("tradi.data.archives.MEMBERS", 50)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=rf"some\.tar\.gz .*{cause}.*: do not trust this file"):
+            read(tmp_path, content)
+        assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+    finally:
+        tracemalloc.stop()
+
+
+def test_headers_that_were_read_are_let_go_of(tmp_path: Path) -> None:
+    names = [f"set/{number:07}{'x' * 80}.txt" for number in range(3000)]
+    (tmp_path / "some.tar").write_bytes(tar(dict.fromkeys(names, b"")))
+    tracemalloc.start()
+    try:
+        seen = sum(1 for _ in members(tmp_path / "some.tar", PATTERN))
+        assert tracemalloc.get_traced_memory()[1] < 2 * MIB
+    finally:
+        tracemalloc.stop()
+    assert seen == 3000
+
+
+def test_many_long_names_are_no_bomb(tmp_path: Path) -> None:
+    names = [f"set/{'x' * 5000}{number}.txt" for number in range(20)]
+    assert len(read(tmp_path, tar(dict.fromkeys(names, b"a")))) == 20

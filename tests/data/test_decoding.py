@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.data.hostile import png_bomb
 from tests.data.samples import png, random_bytes, write
 from tradi.data import Segmentation
 from tradi.data.decoding import Legend, decode, median_frequency, paired, segmentation, values_in
@@ -167,6 +168,8 @@ def test_a_palette_does_not_change_labels_and_jpeg_is_read_too(root: Path) -> No
         ({"testannot/2.png": png(label(1)[:5])}, r"testannot/2\.png .*size is \(8, 5\), .*test/2\.png is \(8, 6\)"),
         ({"trainannot/1.png": png(image(1), "RGB")}, r"trainannot/1\.png .*mode is RGB, but labels need one byte"),
         ({"trainannot/1.png": png(label(1) * 0 + 7)}, r"trainannot/1\.png .*the label 7, which this data set does not"),
+        ({"train/1.png": png_bomb(png(image(1), "RGB"), 9000)}, r"train/1\.png .*9000 x 9000 pixels, more than 16,777"),
+        ({"trainannot/1.png": png_bomb(png(label(1)), 60_000)}, r"trainannot/1\.png cannot be used"),
         ({"train/new.png": b""}, r"train/new\.png has no partner in .*trainannot \(files without one: 1 of 6\)"),
         ({"trainannot/new.png": b""}, r"trainannot/new\.png has no partner in .*train \(files without one: 1 of 6\)"),
     ],

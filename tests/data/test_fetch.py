@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -11,7 +14,7 @@ import pytest
 
 from tests.data.samples import link, tar
 from tradi.data.catalogue import Download, Entry, Finding, Part
-from tradi.data.fetch import CHUNK, fetch
+from tradi.data.fetch import CHUNK, TIMEOUT, fetch
 
 CONTENT = bytes(range(256)) * (CHUNK // 256) + b"and a little more than one chunk"
 
@@ -29,6 +32,9 @@ class Handler(BaseHTTPRequestHandler):
         if content is None:
             self.send_error(404)
             return
+        if server.endless:
+            self._serve_for_ever(content)
+            return
         start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and server.ranges else 0
         if start and start >= len(content):
             self.send_error(416)
@@ -37,6 +43,13 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
         self.wfile.write(content[start : server.breaks_at])
+
+    def _serve_for_ever(self, content: bytes) -> None:
+        self.send_response(200)
+        self.end_headers()
+        with suppress(OSError):  # until the client hangs up
+            while True:
+                self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Silence."""
@@ -49,6 +62,7 @@ class Server(ThreadingHTTPServer):
         self.asked: list[str | None] = []
         self.ranges = True
         self.breaks_at: int | None = None
+        self.endless = False
 
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.server_port}{path}"
@@ -213,3 +227,48 @@ def test_of_a_hostile_or_damaged_archive_nothing_is_written(server: Server, tmp_
     assert failure.state == "failed"
     assert "put the folder set inside it at this path" in failure.detail
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def limited(server: Server, largest: int) -> Entry:
+    (download,) = entry(server).downloads
+    return Entry("some", "", "", (replace(download, largest=largest),))
+
+
+def test_a_download_without_an_end_is_given_up(server: Server, tmp_path: Path) -> None:
+    server.files["/file.bin"], server.endless = CONTENT, True
+    (failure,) = fetch(limited(server, 3 * CHUNK), tmp_path)
+    assert failure.state == "failed"
+    assert f"the server sent more than {3 * CHUNK:,} bytes" in failure.detail
+    assert list((tmp_path / "set").iterdir()) == []
+
+
+def test_more_than_a_file_can_have_is_not_even_begun(server: Server, tmp_path: Path) -> None:
+    server.files["/file.bin"] = CONTENT
+    assert states(fetch(limited(server, len(CONTENT)), tmp_path)) == ["ok"]
+    (tmp_path / "set/file.bin").unlink()
+    (failure,) = fetch(limited(server, len(CONTENT) - 1), tmp_path)
+    assert f"the server offers {len(CONTENT):,} bytes, and {len(CONTENT) - 1:,} is far more" in failure.detail
+
+
+def test_what_an_earlier_attempt_left_counts_too(server: Server, tmp_path: Path) -> None:
+    server.files["/file.bin"] = CONTENT
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/file.bin.part").write_bytes(CONTENT[:1000])
+    (failure,) = fetch(limited(server, len(CONTENT) - 1), tmp_path)
+    assert f"the server offers {len(CONTENT) - 1000:,} bytes" in failure.detail
+    assert list((tmp_path / "set").iterdir()) == []
+
+
+def test_a_trickle_is_as_good_as_a_broken_connection(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.files["/file.bin"] = CONTENT
+    clock = itertools.count(step=TIMEOUT)  # a minute passes between any two looks at it
+    monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("tradi.data.fetch.SLOWEST", len(CONTENT))
+    (failure,) = fetch(entry(server), tmp_path)
+    assert f"the server sends less than {len(CONTENT):,} bytes a second: run this again" in failure.detail
+    assert (tmp_path / "set/file.bin.part").exists()
+    monkeypatch.undo()
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert states(fetch(entry(server), tmp_path)) == ["ok"]

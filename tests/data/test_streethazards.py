@@ -85,6 +85,10 @@ def test_items_are_those_of_the_lists(root: Path) -> None:
         (b'[{"fpath_img": "a.png"}]', r"train\.odgt is not a list of images and labels .*fpath_segm"),
         (b'[{"fpath_img": "a.png", "fpath_segm": 3}]', r"train\.odgt is not a list of images and labels"),
         (b"\xff\xfe", r"train\.odgt is not a list of images and labels"),
+        (b"[" * 100_000, r"train\.odgt is not a list of images and labels .*nested too deeply"),
+        (odgt([("/etc/1.png", "a/1.png")]), r"train\.odgt is not a list .*'/etc/1\.png' leads outside its folder"),
+        (odgt([("a/1.png", "a/../../1.png")]), r"train\.odgt is not a list .*leads outside its folder"),
+        (odgt([("a\0/1.png", "a/1.png")]), r"train\.odgt is not a list .*leads outside its folder"),
         (b"[]", r"train\.odgt lists no images"),
         (
             odgt([("images/1.png", "annotations/2.png")]),

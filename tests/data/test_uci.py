@@ -94,8 +94,12 @@ def test_indices_may_be_written_as_floating_point_numbers(root: Path) -> None:
         ("index_test_0.txt", "-1\n", "must hold whole numbers from 0 to 29"),
         ("index_test_0.txt", "1.5\n", "must hold whole numbers from 0 to 29"),
         ("index_features.txt", "0\n4\n", "must hold whole numbers from 0 to 3"),
+        ("index_target.txt", "3\n2\n", "must name one column, names 2"),
         ("n_splits.txt", "2 2\n", "must hold one positive whole number"),
         ("n_hidden.txt", "0\n", "must hold one positive whole number"),
+        ("n_splits.txt", "1e9\n", "must hold one positive whole number of at most 1,000, holds .1000000000"),
+        ("n_hidden.txt", "1e300\n", "must hold one positive whole number of at most 1,000,000"),
+        ("data.txt", "# 1 2\n", "not a table of numbers"),
         ("n_epochs.txt", "1.5\n", "must hold one positive whole number"),
     ],
 )
@@ -103,6 +107,12 @@ def test_a_damaged_file_is_named_with_the_cause(root: Path, file: str, text: str
     write_uci(root, "yacht", {file: text})
     with pytest.raises(ValueError, match=f"{file}.*{cause}"):
         uci("yacht", 0, root)
+
+
+def test_splits_that_nobody_published_are_not_looked_for(root: Path) -> None:
+    folder = write_uci(root, "yacht", {"n_splits.txt": "1000000000"})
+    with pytest.raises(ValueError, match=r"n_splits\.txt must hold .* at most 1,000"):
+        measure_splits(folder)
 
 
 def test_train_and_test_rows_must_differ(root: Path) -> None:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import tradi
 from tests.training import network, problem, same, snapshot, train
 from tradi.ensemble import ensemble as ensemble_module
-from tradi.ensemble.batches import Caller, in_parts
+from tradi.ensemble.batches import Caller
 from tradi.ensemble.batchnorm import refreshed
 from tradi.ensemble.parameter_swap import ParameterSwap
 from tradi.methods import DeepEnsemble, SingleNetwork
@@ -61,11 +61,11 @@ def test_members_do_not_depend_on_the_order_of_drawing_or_on_the_global_seed() -
     assert same(ensemble[-1].state_dict(), forwards[3])
 
 
-def test_members_that_do_not_fit_in_memory_are_drawn_again_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_that_do_not_fit_in_memory_are_drawn_again_and_are_the_same() -> None:
     posterior = tracked()
-    kept = posterior.sample(4).refresh(problem()).outputs([X])
-    monkeypatch.setattr(ensemble_module, "KEEP_BYTES", 0)
-    assert torch.equal(posterior.sample(4).refresh(problem()).outputs([X]), kept)
+    kept, drawn = posterior.sample(4), posterior.sample(4)
+    drawn.keep_bytes = 0
+    assert torch.equal(*(ensemble.refresh(problem()).outputs([X]) for ensemble in (kept, drawn)))
 
 
 class Counted:
@@ -84,22 +84,18 @@ def test_members_are_drawn_once_a_data_set_and_refreshed_together_as_far_as_they
 ) -> None:
     posterior = tracked()
     expected = posterior.sample(5).refresh(problem()).outputs(problem())
-    size = sum(p.nbytes for p in posterior.model.parameters())
-    monkeypatch.setattr(ensemble_module, "KEEP_BYTES", fit * size)
+    monkeypatch.setattr(ensemble_module, "PART_BYTES", 0)  # every batch by itself
     drawn: list[int] = []
     draw = posterior.draw
     monkeypatch.setattr(posterior, "draw", lambda i, seed: drawn.append(i) or draw(i, seed))  # type: ignore[func-returns-value]
     data = Counted()
-    ensemble = posterior.sample(5).refresh(data)
-    # A look at whether the data fits in memory comes first; what fits is not read again.
-    fits = len(list(in_parts([(x, y) for x, y in problem()], fit * size))) == 1
-    assert data.passes == (1 if fits else 1 + passes)
+    ensemble = posterior.sample(5)
+    ensemble.keep_bytes = fit * sum(mean.nbytes for mean in posterior.mean.values())  # what is drawn, and no more
+    ensemble.refresh(data)
+    assert data.passes == 1 + passes  # a look at whether the data fits in memory comes first
     assert drawn == list(range(5))
     predicted = ensemble.outputs(data)
-    # What fits is kept; the others are drawn once for as many batches as fit in the same memory.
-    pairs = [(x, y) for x, y in problem()]
-    parts = len(list(in_parts(pairs, fit * size)))
-    assert drawn == list(range(5)) * (1 if fit == 5 else 1 + parts)
+    assert drawn == list(range(5)) + list(range(fit, 5)) * len(problem())  # as many as fit are kept
     assert torch.equal(predicted, expected)
 
 
@@ -110,7 +106,7 @@ def test_members_take_turns_over_as_much_data_as_fits_which_is_read_once(
     ensemble, data = tracked().sample(2).refresh(problem()), kind()
     expected = ensemble.outputs(problem())
     x, y = problem()[0]
-    monkeypatch.setattr(ensemble_module, "KEEP_BYTES", 2 * (x.nbytes + y.nbytes))
+    monkeypatch.setattr(ensemble_module, "PART_BYTES", 2 * (x.nbytes + y.nbytes))
     found = list(ensemble.iterate(data))
     assert [(i, batch) for i, batch, _, _ in found] == [
         *((0, 0), (0, 1), (1, 0), (1, 1)),
@@ -540,13 +536,14 @@ def test_refresh_leaves_dropout_off_and_modes_and_momentum_as_they_were() -> Non
     ensemble = tracked().sample(2)
     again = ensemble.refresh(problem())[0].state_dict()
     assert same(again, ensemble.refresh(problem())[0].state_dict())  # dropout would make it random
-    inner: Any = ensemble._model
+    with ensemble._stages.one() as stage:
+        inner: Any = stage.module
     assert inner[1].momentum == 0.1
     assert not any(module.training for module in inner.modules())
 
 
 def test_refresh_that_fails_on_the_way_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ensemble_module, "KEEP_BYTES", 0)  # a pass for every member
+    monkeypatch.setattr(ensemble_module, "PART_BYTES", 0)  # the data is read again
 
     class Breaking:
         runs = 0
@@ -558,8 +555,10 @@ def test_refresh_that_fails_on_the_way_changes_nothing(monkeypatch: pytest.Monke
                 raise OSError("disk")
 
     ensemble = tracked().sample(3).refresh(problem())
+    ensemble.keep_bytes = 0  # a pass for every member
     before = ensemble(X)
-    inner: Any = ensemble._model
+    with ensemble._stages.one() as stage:
+        inner: Any = stage.module
     with pytest.raises(OSError, match="disk"):
         ensemble.refresh(Breaking())
     assert torch.equal(before, ensemble(X))

@@ -150,3 +150,13 @@ def test_looks_are_never_further_apart_than_the_resolution_allows(around: int) -
     gaps = [b - a for a, b in itertools.pairwise(looks)]
     assert looks[0] - around <= longest
     assert all(longest // 3 <= gap <= longest for gap in gaps)  # and not much closer: that is what keeps the gain up
+
+
+@pytest.mark.parametrize("every", [1, 3, 4, 50])
+@pytest.mark.parametrize(("step", "stride"), [(1, 1), (2 * RESOLUTION, 2), (8 * RESOLUTION, 8), (33 * RESOLUTION, 32)])
+def test_looks_are_as_far_apart_as_both_the_option_and_the_resolution_say(every: int, step: int, stride: int) -> None:
+    kalman = tradi.Kalman(every=every)
+    apart = max(every, stride)
+    looks = [t for t in range(step + 1, step + RESOLUTION) if kalman.observes(t)]
+    assert looks == [t for t in range(step + 1, step + RESOLUTION) if t % apart == 0]
+    assert len(looks) > 3

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,11 @@ import torch
 from torch import nn
 
 import tradi
-from tests.training import network, problem, same, train
+from tests.training import Batches, network, problem, same, train
+from tradi.likelihoods import Classification
 from tradi.methods import TRADI, DeepEnsemble
+from tradi.posterior.laplace import LaplaceHead
+from tradi.posterior.randomness import key
 
 X = problem()[0][0]
 
@@ -141,3 +145,113 @@ def test_files_that_cannot_be_resumed_from_are_named(tmp_path: Path) -> None:
     (tmp_path / "run-0.safetensors").write_bytes(b"half a file")
     with pytest.raises(ValueError, match=r"run-0\.safetensors cannot be resumed from.*delete it"):
         DeepEnsemble.train(make_model, fit, seeds=(0,), folder=tmp_path)
+
+
+def noisy(samples: int, seed: int) -> Batches:
+    """The small problem, with a fifth of the labels wrong."""
+    (x, y), generator = problem(samples, samples, seed)[0], torch.Generator().manual_seed(seed)
+    other = torch.randint(0, 3, (samples,), generator=generator)
+    return [(x, torch.where(torch.rand(samples, generator=generator) < 0.2, other, y))]
+
+
+def tracked_runs(count: int) -> list[tradi.Posterior]:
+    """Networks that overfit the noisy problem, each from weights of its own."""
+    runs = []
+    ((x, y),) = noisy(100, 0)
+    for seed in range(count):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
+        optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+        tracker = TRADI(model, optimizer)
+        for i in range(200):
+            optimizer.zero_grad()
+            rows = slice(20 * (i % 5), 20 * (i % 5) + 20)
+            nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
+            optimizer.step()
+        runs.append(tracker.posterior())
+    return runs
+
+
+def nll(ensemble: tradi.Ensemble, data: Batches) -> float:
+    ((x, y),) = data
+    return -ensemble.predict(x, likelihood=Classification()).log_prob(y).mean().item()
+
+
+def test_several_runs_are_scaled_together_and_judged_as_they_predict() -> None:
+    runs, validation = tracked_runs(3), noisy(1000, 1)
+    together = DeepEnsemble(runs).fit(noisy(100, 0), validation)
+    searches = [run.scale_search for run in together.runs]
+    search = searches[0]
+    assert search is not None
+    assert all(one == search for one in searches)
+    assert search.members == 6  # five at the least, and as many of every run
+    spreads = [run.conditioning.spread for run in together.runs if isinstance(run.conditioning, LaplaceHead)]
+    assert spreads == [search.head] * 3
+    judges = together.sample(6, seed=key("scale search", 0))
+    assert search.nll[search.scale] == pytest.approx(nll(judges, validation), rel=1e-5)
+
+
+def test_noise_of_several_runs_together_never_costs_more_than_the_tolerance() -> None:
+    runs, validation = tracked_runs(3), noisy(2000, 1)
+    together = DeepEnsemble(runs).fit(noisy(100, 0), validation)
+    plain = DeepEnsemble([run.model for run in runs]).sample()
+    assert nll(together.sample(30), noisy(5000, 2)) < nll(plain, noisy(5000, 2)) + 0.005
+
+
+def test_one_run_is_fitted_as_its_posterior_is() -> None:
+    (run,), x = tracked_runs(1), noisy(50, 3)[0][0]
+    alone = run.fit(noisy(100, 0), noisy(500, 1)).sample(4)(x)
+    assert torch.equal(DeepEnsemble([run]).fit(noisy(100, 0), noisy(500, 1)).sample(4)(x), alone)
+
+
+def test_runs_that_predict_numbers_are_conditioned_in_one_way() -> None:
+    x = torch.linspace(-1, 1, 40)[:, None]
+    runs = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1))
+        optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+        tracker = TRADI(model, optimizer)
+        for _ in range(50):
+            optimizer.zero_grad()
+            (model(x) - x.sin()).square().mean().backward()
+            optimizer.step()
+        runs.append(tracker.posterior())
+    y = x.sin() + 0.05 * torch.randn(40, 1)
+    fitted = DeepEnsemble(runs).fit([(x, y)], [(x[::4], y[::4])])
+    prediction: tradi.GaussianMixture = fitted.sample(6).predict(x)
+    assert (prediction.mean - x.sin()).abs().max() < 0.1
+    assert prediction.variance.min() > 0
+
+
+def test_runs_that_are_conditioned_only_in_part_are_an_error() -> None:
+    first, second = tracked_runs(2)
+    with pytest.raises(ValueError, match=r"only some runs are conditioned: call fit\(train, validation\)"):
+        DeepEnsemble([first.condition(noisy(100, 0)), second]).choose_scale(noisy(100, 1))
+
+
+def test_networks_whose_last_layer_is_conditioned_give_any_number_of_members() -> None:
+    networks = [run.model for run in tracked_runs(2)]
+    fitted = DeepEnsemble(networks).fit(noisy(100, 0), noisy(1000, 1))
+    assert len(fitted.sample(6)) == 6
+    with pytest.raises(ValueError, match="cannot sample 6 members from 2 runs"):
+        DeepEnsemble(networks).sample(6)
+
+
+def test_a_run_whose_file_could_not_be_finished_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"run-0\.safetensors"):
+        DeepEnsemble.train(make_model, fit, [0], folder=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    first = DeepEnsemble.train(make_model, fit, [0], folder=tmp_path)
+    content = (tmp_path / "run-0.safetensors").read_bytes()
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"run-0\.safetensors"):
+        first.save(tmp_path / "run-0.safetensors")
+    assert (tmp_path / "run-0.safetensors").read_bytes() == content
+    assert [path.name for path in tmp_path.iterdir()] == ["run-0.safetensors"]
+
+
+def full(number: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import tradi
 from tests.training import network, problem, same, snapshot, train
 from tradi.methods import LastLayerLaplace
-from tradi.posterior.laplace import LaplaceHead
+from tradi.posterior.laplace import Full, LaplaceHead
 
 STILL = "^all members are the trained network: no noise of its last layer, which is all there is, lowers"
 
@@ -102,3 +103,24 @@ def test_numbers_are_bayesian_linear_regression_on_the_networks_features() -> No
     left = (y - least_squares).square().mean().sqrt()
     assert (prediction.mean - least_squares).square().mean().sqrt() < left  # though nothing was trained
     assert prediction.epistemic.min() > 0
+
+
+@pytest.mark.filterwarnings("ignore")  # of its imports
+def test_the_posterior_is_that_of_laplace_torch() -> None:
+    laplace = pytest.importorskip("laplace", reason="laplace-torch is not installed: see tests/oracles.txt")
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+    train(model, torch.optim.SGD(model.parameters(), 0.1), 40)
+    (x, y) = (torch.cat(parts) for parts in zip(*problem(), strict=True))
+    way = LastLayerLaplace(model).condition([(x, y)]).conditioning
+    assert isinstance(way, LaplaceHead)
+    assert isinstance(way.root, Full)
+
+    theirs = laplace.Laplace(model, "classification", subset_of_weights="last_layer", hessian_structure="full")
+    theirs.fit(DataLoader(TensorDataset(x, y), batch_size=20))
+    theirs.prior_precision = way.precision
+    # Ours has the bias of an output behind its weights, theirs all biases behind all weights.
+    order = [6 * output + i if i < 6 else 18 + output for output in range(3) for i in range(7)]
+    factor = way.root.factors[0]
+    precision = theirs.posterior_precision[order][:, order].double()
+    torch.testing.assert_close(factor @ factor.T, precision, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(way.theta.flatten(), theirs.mean[order].double())

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import copy
+import itertools
+import threading
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +13,7 @@ from torch.nn import functional as F
 from torch.nn.functional import dropout
 
 from tests.training import network
-from tradi.methods import MCDropout
+from tradi.methods import MCDropout, mc_dropout
 
 
 def test_masks_drop_the_right_share_and_rescale_the_rest() -> None:
@@ -61,20 +65,94 @@ class Attention(nn.Module):
         return self.attend(x, x, x)[0]
 
 
-@pytest.mark.parametrize(
+every_kind = pytest.mark.parametrize(
     ("model", "x"),
     [
-        (nn.Sequential(nn.Conv2d(1, 2, 1), nn.Dropout2d(0.5)), torch.ones(2, 1, 3, 3)),
-        (nn.Sequential(nn.Linear(4, 4), nn.AlphaDropout(0.5)), torch.ones(2, 4)),
-        (nn.LSTM(4, 5, num_layers=2, dropout=0.5, batch_first=True), torch.ones(2, 3, 4)),
-        (nn.TransformerEncoderLayer(4, 2, 8, dropout=0.5, batch_first=True), torch.ones(2, 3, 4)),
-        (Attention(), torch.ones(2, 3, 4)),
+        (nn.Sequential(nn.Conv1d(1, 2, 1), nn.Dropout1d(0.5)), torch.ones(9, 1, 3)),
+        (nn.Sequential(nn.Conv2d(1, 2, 1), nn.Dropout2d(0.5)), torch.ones(9, 1, 3, 3)),
+        (nn.Sequential(nn.Conv3d(1, 2, 1), nn.Dropout3d(0.5)), torch.ones(9, 1, 3, 3, 3)),
+        (nn.Sequential(nn.Linear(4, 4), nn.AlphaDropout(0.5)), torch.ones(9, 4)),
+        (nn.Sequential(nn.Conv2d(1, 2, 1), nn.FeatureAlphaDropout(0.5)), torch.ones(9, 1, 3, 3)),
+        (nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5, inplace=True)), torch.ones(9, 4)),
+        (nn.LSTM(4, 5, num_layers=2, dropout=0.5, batch_first=True), torch.ones(9, 3, 4)),
+        (nn.GRU(4, 5, num_layers=2, dropout=0.5, batch_first=True), torch.ones(9, 3, 4)),
+        (nn.RNN(4, 5, num_layers=2, dropout=0.5, batch_first=True), torch.ones(9, 3, 4)),
+        (nn.TransformerEncoderLayer(4, 2, 8, dropout=0.5, batch_first=True), torch.ones(9, 3, 4)),
+        (Attention(), torch.ones(9, 3, 4)),
     ],
 )
-def test_every_kind_of_dropout_module_is_switched_on(model: nn.Module, x: Tensor) -> None:
+
+
+def outputs_of(model: nn.Module, x: Tensor) -> Tensor:
     outputs = MCDropout(model).sample(3)(x)
-    outputs = outputs[0] if isinstance(outputs, tuple) else outputs
+    first: Tensor = outputs[0] if isinstance(outputs, tuple) else outputs
+    return first
+
+
+@every_kind
+def test_every_kind_of_dropout_module_is_switched_on(model: nn.Module, x: Tensor) -> None:
+    outputs = outputs_of(model, x)
     assert not torch.equal(outputs[0], outputs[1])
+
+
+@every_kind
+def test_masks_neither_use_nor_touch_the_random_numbers_of_the_process(
+    model: nn.Module, x: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: object) -> None:
+        raise AssertionError("another thread would see this")
+
+    expected = outputs_of(model, x)
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    method = copy.deepcopy(model)
+    for name in ("manual_seed", "seed", "set_rng_state"):
+        monkeypatch.setattr(torch.random, name, forbidden)
+        monkeypatch.setattr(torch, name, forbidden)
+    assert torch.equal(outputs_of(method, x), expected)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+class Waits(nn.Module):
+    """Lets another thread draw random numbers while this one predicts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.within: Any = lambda: None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.within()
+        return x
+
+
+def test_a_training_in_another_thread_and_a_prediction_leave_each_other_alone() -> None:
+    model = nn.Sequential(nn.Dropout(0.5), Waits(), nn.Dropout(0.5))
+    x = torch.ones(50)
+    member = MCDropout(model).sample(1)[0]
+    expected = member(x)
+    torch.manual_seed(3)
+    drawn = torch.rand(10)
+    found: list[Tensor] = []
+
+    def draw() -> None:
+        other = threading.Thread(target=lambda: found.append(torch.rand(10)))
+        other.start()
+        other.join(60)
+
+    next(m for m in member.modules() if isinstance(m, Waits)).within = draw
+    torch.manual_seed(3)
+    assert torch.equal(member(x), expected)
+    assert torch.equal(found[0], drawn)
+
+
+def test_dropout_in_one_kernel_draws_the_same_share() -> None:
+    x = torch.ones(40, 50)
+    with mc_dropout._Masks(5):
+        dropped, mask = torch.native_dropout(x, 0.3, True)
+        again, _ = torch.native_dropout(x, 1.0, True)
+    assert torch.equal(dropped, mask / 0.7)
+    assert abs(mask.float().mean().item() - 0.7) < 0.05  # standard error 0.01
+    assert not again.any()
 
 
 class Functional(nn.Module):
@@ -177,3 +255,11 @@ def test_a_forward_that_fails_leaves_the_random_state_alone() -> None:
         ensemble(torch.randn(2, 9, generator=torch.Generator().manual_seed(0)))
     assert torch.equal(torch.get_rng_state(), before)
     assert ensemble(torch.ones(2, 4)).shape == (1, 2, 3)
+
+
+def test_every_member_of_every_seed_has_masks_of_its_own_and_the_first_stay_the_same() -> None:
+    method, x = MCDropout(nn.Sequential(nn.Dropout(0.5))), torch.ones(4, 64)
+    many = [method.sample(5, seed=seed)(x) for seed in (0, 1, 2)]
+    assert torch.equal(method.sample(3, seed=1)(x), many[1][:3])
+    masks = [mask for members in many for mask in members]
+    assert not any(torch.equal(a, b) for a, b in itertools.combinations(masks, 2))

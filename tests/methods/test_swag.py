@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
 import io
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -295,3 +297,42 @@ def test_statistics_are_those_of_torch_uncertainty() -> None:
                 layer.variance[name], square - mean**2, rtol=1e-2, atol=1e-6
             )  # it subtracts squares
             torch.testing.assert_close(layer.deviations[name].flatten(1), rows, rtol=1e-4, atol=1e-6)
+
+
+def damaged_states(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The state with one thing missing, of another type, or of another shape."""
+    for key in state:
+        yield {name: value for name, value in state.items() if name != key}
+        yield state | {key: "no state"}
+    for name, weight in state["weights"].items():
+        for part in weight:
+            for wrong in (None, torch.zeros(7, 7, 7)):
+                yield state | {"weights": state["weights"] | {name: weight | {part: wrong}}}
+        yield state | {"weights": state["weights"] | {name: {}}}
+    yield state | {"weights": state["weights"] | {"unknown": next(iter(state["weights"].values()))}}
+
+
+def test_a_damaged_checkpoint_is_an_error_and_leaves_the_tracker_as_it_was() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    tracker = SWAG(model, optimizer, every=2, rank=3)
+    train(model, optimizer, 12)
+    before = tracker.state_dict()
+    tried = 0
+    for damaged in damaged_states(copy.deepcopy(before)):
+        with pytest.raises((ValueError, KeyError, TypeError, AttributeError)):
+            tracker.load_state_dict(damaged)
+        after = tracker.state_dict()
+        assert after.keys() == before.keys()
+        assert (after["steps"], after["taken"], after["collected_at"]) == (
+            before["steps"],
+            before["taken"],
+            before["collected_at"],
+        )
+        for name, weight in before["weights"].items():
+            assert same(
+                {part: after["weights"][name][part] for part in ("mean", "square", "deviations")},
+                {part: weight[part] for part in ("mean", "square", "deviations")},
+            )
+        tried += 1
+    assert tried > 30

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import math
 from typing import Any
 
 import pytest
@@ -19,8 +21,9 @@ def squares_of(model: nn.Module) -> dict[str, float]:
 
 
 def tracked_squares(tracker: tradi.TRADI) -> dict[str, float]:
-    weights = tracker.state_dict()["weights"].values()
-    return {name: value.item() for saved in weights for name, value in saved["gradient"].items()}
+    saved = [own["gradient"] for own in tracker.state_dict()["weights"].values()]
+    sums = {name: rows.sum().item() for own in saved for name, rows in own.items()}
+    return {name: value for name, value in sums.items() if not math.isnan(value)}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -117,10 +120,11 @@ def test_half_precision_weights_are_squared_in_float32() -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.0)
     tracker = tradi.TRADI(model, optimizer)
     model.weight.grad = torch.full_like(model.weight, 3e-4)
-    model.bias.grad = torch.full_like(model.bias, 2e20)  # whose square is beyond bfloat16's sums, not its range
+    model.bias.grad = torch.full_like(model.bias, 2e15)  # whose square bfloat16's sums would round away
     optimizer.step()
     found = tracked_squares(tracker)
     assert found["weight"] == pytest.approx(9e-8, rel=1e-2)
+    assert found["bias"] == pytest.approx(4e30, rel=1e-2)
     model = nn.Linear(4, 3).to(torch.float16)
     optimizer = torch.optim.SGD(model.parameters(), 0.0)
     tracker = tradi.TRADI(model, optimizer)
@@ -149,3 +153,21 @@ def test_automatic_mixed_precision_tracks_gradients_without_their_scale() -> Non
         return tracked_squares(tracker)
 
     assert run(1.0) == pytest.approx(run(1024.0), rel=1e-3)
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_a_state_that_was_loaded_is_no_part_of_the_tracker(joint: bool) -> None:
+    covariance = tradi.FullCovariance() if joint else None
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    tracker = tradi.TRADI(model, optimizer, covariance=covariance)
+    train(model, optimizer, 3)
+    state = tracker.state_dict()
+    kept = copy.deepcopy(state)
+    tracker.load_state_dict(state)
+    train(model, optimizer, 3)
+    for name, saved in state["weights"].items():
+        before = kept["weights"][name]
+        assert torch.equal(saved["second"], before["second"])
+        for part in ("mean", "gradient"):
+            assert all(torch.equal(value, before[part][key]) for key, value in saved[part].items())

@@ -101,3 +101,13 @@ def test_many_pixels_are_thinned_out_and_agree(monkeypatch: pytest.MonkeyPatch) 
 
 def test_half_precision_logits_do_not_overflow() -> None:
     assert metrics.Temperature(0.01)(torch.full((1, 2, 3), 1000.0, dtype=torch.float16)).isfinite().all()
+
+
+def test_targets_are_thinned_out_evenly_and_not_from_the_front(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, labels = validation(3, n=4000)
+    sharp = torch.cat([logits[:, :2000] * 4, logits[:, 2000:] / 4], 1)  # two halves that need other temperatures
+    whole = metrics.fit_temperature(sharp, labels).temperature
+    monkeypatch.setattr("tradi.metrics.calibration.ENOUGH", 1000)
+    assert metrics.fit_temperature(sharp, labels) == metrics.fit_temperature(sharp[:, ::4], labels[::4])
+    front = metrics.fit_temperature(sharp[:, :1000], labels[:1000]).temperature
+    assert abs(math.log(front / whole)) > 3 * abs(math.log(metrics.fit_temperature(sharp, labels).temperature / whole))

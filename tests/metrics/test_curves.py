@@ -150,6 +150,28 @@ def test_confidence_histogram_agrees_with_numpy() -> None:
     np.testing.assert_array_equal(found.inside, np.histogram(confidence[~is_ood], edges)[0])
 
 
+def test_information_histogram_agrees_with_numpy_and_has_all_values() -> None:
+    g = torch.Generator().manual_seed(3)
+    information = torch.rand(500, generator=g).square() * math.log(10)
+    is_ood = torch.rand(500, generator=g) < 0.3
+    found = metrics.information_histogram(information, is_ood, 10, bins=20)
+    edges = math.log(10) * (np.arange(21) / 20) ** 2
+    np.testing.assert_allclose(found.edges.numpy(), edges)
+    for counted, rows in ((found.inside, ~is_ood), (found.ood, is_ood)):
+        expected, _ = np.histogram(information[rows].double().numpy(), edges)
+        assert counted.tolist() == expected.tolist()
+    above = metrics.information_histogram(torch.tensor([math.log(10) + 1e-6, 0.0]), torch.tensor([True, False]), 10)
+    assert above.ood[-1] == above.inside[0] == 1, "rounding may exceed the largest value that there is"
+    assert torch.equal((found + found).ood, 2 * found.ood)
+
+
+def test_information_of_one_class_or_no_number_is_an_error() -> None:
+    with pytest.raises(ValueError, match="classes must be at least 2, got 1"):
+        metrics.information_histogram(torch.zeros(2), torch.tensor([True, False]), 1)
+    with pytest.raises(ValueError, match="information"):
+        metrics.information_histogram(torch.tensor([math.nan, 0]), torch.tensor([True, False]), 3)
+
+
 def test_confidence_histogram_takes_one_kind_alone() -> None:
     found = metrics.confidence_histogram(torch.tensor([0.0, 1.0]), torch.tensor([True, True]), 2)
     assert (found.inside.tolist(), found.ood.tolist()) == ([0, 0], [1, 1])
@@ -193,5 +215,5 @@ def test_bad_arguments_are_named() -> None:
 
 def test_curves_of_other_bins_do_not_add() -> None:
     confidence, correct = torch.tensor([0.2, 0.9]), torch.tensor([False, True])
-    with pytest.raises(ValueError, match="must have the same shape"):
+    with pytest.raises(ValueError, match="counts in different bins cannot be added"):
         metrics.calibration_curve(confidence, correct, 15) + metrics.calibration_curve(confidence, correct, 1)

@@ -145,3 +145,14 @@ def test_fpr_where_exactly_95_per_cent_are_found() -> None:
     is_ood = torch.tensor([True] * 20 + [False] * 4)
     assert metrics.score_histogram(score, is_ood).metrics.fpr95 == 0.25
     assert metrics.fpr95(score, is_ood) == 0.25
+
+
+def test_counts_in_different_bins_cannot_be_added() -> None:
+    confidence, correct = torch.rand(40), torch.rand(40) < 0.5
+    with pytest.raises(ValueError, match="counts in different bins cannot be added"):
+        metrics.confidence_histogram(confidence, correct, 10) + metrics.confidence_histogram(confidence, correct, 1)
+    with pytest.raises(ValueError, match="counts in different bins cannot be added"):
+        metrics.calibration_curve(confidence, correct, 10) + metrics.calibration_curve(confidence, correct, 1)
+    classes = torch.randint(0, 3, (40,))
+    with pytest.raises(ValueError, match="must have the same shape"):
+        metrics.confusion(classes, classes, 3) + metrics.confusion(classes, classes, 4)

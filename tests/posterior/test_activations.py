@@ -60,7 +60,7 @@ def test_weights_of_dead_inputs_move_freely_and_those_of_used_ones_hardly() -> N
     weight = noise_of(Activations(), layer)["weight"]
     # 2,000 numbers: a standard error of 1.6% of their deviation.
     assert weight[:, 4:].std() == pytest.approx(0.2, rel=0.08)
-    assert weight[:, :4].std() < 0.2 * 0.02  # (1 + 1 / 1e-4)^-1/2 is a hundredth
+    assert weight[:, :4].std() < 0.2 * 0.02  # (1 + 1 / 1e-5)^-1/2 is three thousandths
 
 
 KINDS: dict[str, tuple[Any, Tensor]] = {
@@ -96,7 +96,7 @@ def test_moments_are_those_of_what_the_layer_multiplies_and_noise_leaves_its_out
     layer.moments = None
     free = noise_of(Activations(), layer)
     assert free["weight"].std() == pytest.approx(1.0, rel=0.3)
-    # Inputs in general position: every direction is used, and (1 + 1 / 1e-4)^-1 is a ten-thousandth.
+    # Inputs in general position: every direction is used, and (1 + 1 / 1e-5)^-1 is a hundred-thousandth.
     assert 0 < change(noise) < 3e-4 * change(free)
 
 
@@ -124,7 +124,7 @@ def test_wide_layers_keep_the_diagonal_alone(monkeypatch: pytest.MonkeyPatch) ->
     noise = noise_of(Activations(), layer)
     drawn = torch.cat([noise["weight"], noise["bias"][:, None]], 1)
     # 3,000 numbers: a standard error of 1.3%.
-    torch.testing.assert_close(drawn.std(0), (second / (1e-4 * second.mean()) + 1).rsqrt(), rtol=0.07, atol=0)
+    torch.testing.assert_close(drawn.std(0), (second / (1e-5 * second.mean()) + 1).rsqrt(), rtol=0.07, atol=0)
 
 
 def test_weights_of_other_layers_move_independently_by_the_reach() -> None:

@@ -282,7 +282,7 @@ def test_rows_that_were_left_out_count_as_if_they_were_like_those_kept(kind: typ
     assert few.rows == 120
     assert few.precisions == thrice.precisions
     assert thrice.thinned(40) is thrice
-    more = few.joined_by(thrice, data(seed=1))
+    more = thrice.joined_by(data(seed=1))
     assert more.rows == 160
     assert sum(len(y) for _, y in more.replay.data) == 80
 

@@ -113,7 +113,8 @@ def test_half_precision_weights_get_their_members_in_half_precision(
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: FEATURES(features=0), r"features must be a whole number, at least 1, got 0"),
+        (lambda: FEATURES(features=0), r"features must be a whole number from 1 to 4096, got 0"),
+        (lambda: FEATURES(features=2**63), r"features must be a whole number from 1 to 4096"),
         (lambda: FEATURES(length_scale=0.0), r"length_scale must be positive and finite, got 0\.0"),
         (lambda: FEATURES(length_scale=math.inf), r"length_scale must be positive and finite, got inf"),
         (lambda: FEATURES(length_scale=math.nan), r"length_scale must be positive and finite, got nan"),

@@ -145,3 +145,22 @@ def test_choose_scale_measures_it_for_covariances_that_ask_and_files_keep_it(tmp
 def test_a_prior_that_is_none_is_an_error(wrong: float) -> None:
     with pytest.raises(ValueError, match="prior_samples must be positive and finite"):
         tradi.FourierFeatures(prior_samples=wrong)
+
+
+@pytest.mark.parametrize("wrong", [math.nan, -math.inf, math.inf])
+def test_a_sample_whose_likelihood_is_not_finite_says_nothing(wrong: float) -> None:
+    def log_prob(output: Tensor, target: Tensor) -> Tensor:
+        each = output.log_softmax(1).gather(1, target[:, None])[:, 0]
+        return torch.where(target == 2, each + wrong, each)  # NaN: a target that does not count
+
+    model = mlp()
+    single = list(zip(X.double().split(1), Y.split(1), strict=True))
+    found = fisher(model, layers_of(model), single, Custom(log_prob))
+    kept = [(x, y) for x, y in single if y.item() != 2]
+    assert 0 < len(kept) < len(single)
+    expected = fisher(model, layers_of(model), kept, Custom(log_prob))
+    for known, other in zip(found, expected, strict=True):
+        for name, value in known.items():
+            # As many samples are counted in each pass, over however many passes.
+            torch.testing.assert_close(value / value.mean(), other[name] / other[name].mean(), rtol=1e-6, atol=0)
+            assert value.isfinite().all()

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from tradi.likelihoods import Classification, Gaussian, Likelihood, SquaredError
+from tradi.posterior.conditioning import Replay
 from tradi.posterior.head import Head, find_head, layer_matrix, layer_state, watched
+from tradi.posterior.laplace import LaplaceHead
 
 
 class Net(nn.Module):
@@ -142,11 +144,37 @@ def test_a_named_layer_may_be_followed_by_what_changes_no_prediction() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1, -1])
-def test_one_token_of_many_is_not_a_whole_output(place: int) -> None:
-    """A classifier of texts that reads one token after its head: the others have no targets."""
+def test_one_token_of_many_is_the_output_of_a_classifier_and_not_of_a_regression(place: int) -> None:
+    """A classifier of texts that reads one token after its head."""
     tokens = torch.randn(2, 3, 4)
+    head = found(lambda net, x, h: net.a(h)[:, place], x=tokens)
+    assert (head.name, head.first, head.outputs) == ("a", 0, 3)
     with pytest.raises(ValueError, match="no linear layer gives"):
-        found(lambda net, x, h: net.a(h)[:, place], x=tokens)
+        found(lambda net, x, h: net.a(h)[:, place], SquaredError(), x=tokens)
+
+
+def test_tokens_may_be_picked_from_each_text_by_itself() -> None:
+    tokens, last = torch.randn(2, 3, 4), torch.tensor([2, 0])
+    net = Net(lambda net, x, h: net.a(h)[torch.arange(2), last])
+    assert find_head(net, (tokens,), {}, Classification(), "a").name == "a"
+    with watched({"a": net.a}) as seen:
+        wanted = net(tokens)
+    here = seen["a"].picked(wanted)
+    assert torch.equal(here.input, net.body(tokens)[torch.arange(2), last])
+    assert torch.equal(here.output, wanted)
+    with pytest.raises(ValueError, match="no linear layer gives"):
+        found(lambda net, x, h: net.a(h).mean(1), x=tokens)
+
+
+def test_a_picked_head_is_conditioned_on_what_was_picked() -> None:
+    tokens, last = torch.randn(6, 3, 4), torch.tensor([2, 0, 1, 1, 2, 2])
+    labels = torch.tensor([0, 1, 2, 1, 0, 2])
+    ways = []
+    for end in (lambda net, x, h: net.a(h)[torch.arange(6), last], lambda net, x, h: net.a(h[torch.arange(6), last])):
+        net = Net(end)
+        head = find_head(net, (tokens,), {}, Classification(), None)
+        ways.append(LaplaceHead.of(Replay(net, [(tokens, labels)], 6), head, Classification()))
+    assert torch.equal(ways[0].noise(0, 0), ways[1].noise(0, 0))
 
 
 def test_a_weight_that_is_shared_or_computed_is_an_error() -> None:

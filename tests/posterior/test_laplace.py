@@ -16,7 +16,7 @@ from tradi.likelihoods import Bernoulli, Classification, Likelihood, Tokens
 from tradi.posterior import laplace as room
 from tradi.posterior.conditioning import Replay
 from tradi.posterior.head import find_head
-from tradi.posterior.laplace import SPREADS, Full, Kronecker, LaplaceHead, Rows, head_rows
+from tradi.posterior.laplace import SPREADS, Full, Kronecker, LaplaceHead, Rows, best_spread, head_rows
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -318,17 +318,33 @@ def test_the_spread_has_the_lowest_validation_loss() -> None:
         noise = torch.stack([way.noise(5, i) for i in range(room.JUDGES)])
         moved = torch.einsum("rd,mcd->mrc", rows.features, noise)
         losses = {r: rows.losses(rows.logits + r * moved).mean().item() for r in (0.0, *SPREADS)}
-        assert way.best_spread(rows, 5).spread == min(losses, key=losses.__getitem__)
-    assert way.best_spread(rows, 5).spread > 1  # a third of the labels are wrong: less sure by far
+        assert best_spread([way], [rows], 5) == min(losses, key=losses.__getitem__)
+    assert best_spread([way], [rows], 5) > 1  # a third of the labels are wrong: less sure by far
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_few_rows_choose_no_noise_unless_it_helps_a_lot(seed: int) -> None:
     for size in (1, 2, 5):
         way, right = sure(size, wrong=0.0, seed=seed)
-        assert way.best_spread(right, 1).spread == 0
+        assert best_spread([way], [right], 1) == 0
     way, right = sure(1, wrong=1.0, seed=seed)
-    assert way.best_spread(right, 1).spread == 0  # of one row nobody knows the spread of losses
+    assert best_spread([way], [right], 1) == 0  # of one row nobody knows the spread of losses
     for wrong, helps in ((0.0, False), (0.15, True)):
         way, many = sure(2000, wrong, seed)
-        assert (way.best_spread(many, 1).spread > min(SPREADS)) == helps
+        assert (best_spread([way], [many], 1) > min(SPREADS)) == helps
+
+
+@pytest.mark.parametrize("name", ["softmax", "labels"])
+def test_the_average_curvature_is_that_of_the_rows(name: str) -> None:
+    model, task, data = case(name)
+    replay = Replay(model, data, 30)
+    rows = head_rows(replay, find_head(model, (data[0][0],), {}, task, None), task)
+    torch.testing.assert_close(rows.mean_curvature, rows.curvature.mean(0))
+
+
+def test_a_head_that_is_too_wide_says_what_to_do() -> None:
+    model = nn.Linear(1, room.WIDEST + 1)
+    data = [(torch.ones(2, 1), torch.tensor([0, 1]))]
+    head = find_head(model, (data[0][0],), {}, Classification(), None)
+    with pytest.raises(ValueError, match=r"'' has 4,097 outputs.*choose_scale\(validation\)"):
+        LaplaceHead.of(Replay(model, data, 2), head, Classification())

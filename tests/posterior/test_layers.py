@@ -72,3 +72,36 @@ def test_inputs_that_are_all_zero_leave_everything_free() -> None:
     for second in (torch.zeros(1, 3, 3), torch.zeros(1, 3)):
         root = Moments("weight", None, Form("linear"), second).inverse_root(1e-4)
         torch.testing.assert_close(root, torch.eye(3)[None] if second.ndim == 3 else torch.ones(1, 3))
+
+
+def test_statistics_do_not_depend_on_the_order_of_the_weights() -> None:
+    values = torch.randn(200_000, generator=torch.Generator().manual_seed(0)) * torch.logspace(-6, 3, 200_000)
+    layers = []
+    for row in (values, values.flip(0), values[torch.randperm(len(values))]):
+        parts = {f"w{i}": part for i, part in enumerate(row.split(70_001))}
+        layers.append(Layer("", parts, parts, {name: part.square() for name, part in parts.items()}))
+    first = layers[0]
+    assert all((one.spread, one.mean_variance) == (first.spread, first.mean_variance) for one in layers)
+    assert first.spread == pytest.approx(values.double().std(correction=0).item(), rel=1e-9)
+    assert first.mean_variance == pytest.approx(values.double().square().mean().item(), rel=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_statistics_leave_the_weights_alone(dtype: torch.dtype) -> None:
+    values = torch.tensor([1.0, -2.0, 4.0], dtype=dtype)
+    layer = Layer("", {"w": values}, {"w": values}, {"w": -values})
+    assert layer.spread == pytest.approx(6**0.5)
+    assert layer.mean_variance == pytest.approx(2 / 3)
+    assert values.tolist() == [1.0, -2.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("values", "unit"),
+    [([5.0, 5.0, 5.0], 5e-6), ([-8.0, -8.0], 8e-6), ([0.0, 0.0], 1e-30), ([1.0, -1.0], 1.0), ([3.0, 3.0 + 1e-7], 3e-6)],
+)
+def test_the_unit_of_a_layer_is_its_spread_and_never_less_than_float32_can_tell(
+    values: list[float], unit: float
+) -> None:
+    weight = {"0.weight": torch.tensor(values)}
+    (layer,) = by_layer(weight, weight, weight)
+    assert layer.unit == pytest.approx(unit, rel=1e-6)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,8 @@ def test_tied_and_half_precision_weights_are_saved(tmp_path: Path) -> None:
 def test_the_file_is_plain_tensors_and_json(tmp_path: Path) -> None:
     tracked().save(tmp_path / "p")
     with safe_open(tmp_path / "p", framework="pt") as file:
-        assert file.metadata()["format"] == "tradi-posterior-1"
+        about = json.loads(file.metadata()["tradi"])
+        assert (about["holds"], about["version"]) == ("a posterior", 3)
         assert {"0/model/0.weight", "0/mean/0.weight", "0/variance/0.weight", "0/model/1.running_mean"} <= set(
             file.keys()
         )
@@ -114,11 +116,18 @@ def test_another_covariance_keeps_what_was_tracked() -> None:
         posterior.with_covariance(tradi.FullCovariance())
 
 
+def test_what_outputs_mean_can_be_said() -> None:
+    posterior = tracked().with_likelihood(tradi.likelihoods.Classification(temperature=2.0))
+    assert torch.equal(posterior.sample(2).predict(X).logits, posterior.sample(2)(X) / 2)
+    with pytest.raises(TypeError, match="likelihood must be one of"):
+        posterior.with_likelihood("labels")  # type: ignore[arg-type]
+
+
 def test_a_nan_in_a_weight_that_is_not_tracked_is_named_too() -> None:
-    model = network()
-    model[1].weight.data[0] = float("nan")
-    with pytest.raises(ValueError, match=r"not finite|1\.weight are NaN"):
-        tracked(model)
+    posterior = tracked()
+    posterior.model[1].weight.data[0] = float("nan")  # type: ignore[index]
+    with pytest.raises(ValueError, match=r"1\.weight are NaN"):
+        tradi.Posterior(posterior.model, posterior._layers, None)
 
 
 @pytest.mark.parametrize("covariance", COVARIANCES)
@@ -191,3 +200,13 @@ def test_a_model_that_cannot_be_copied_is_an_error_that_says_why() -> None:
         tracked(Copying(4, 3))
     with pytest.raises(RuntimeError, match=r"cannot be copied.*holds a socket"):
         SingleNetwork(Copying(4, 3))
+
+
+def test_means_and_variances_that_a_user_changes_are_copies() -> None:
+    posterior = tracked()
+    x = problem()[0][0]
+    before = posterior.sample(2, refresh=problem())(x)
+    for state in (posterior.mean, posterior.variance):
+        for value in state.values():
+            value.fill_(7.0)
+    assert torch.equal(posterior.sample(2, refresh=problem())(x), before)

@@ -125,6 +125,7 @@ def test_noise_is_drawn_once_a_member_where_it_fits_and_data_is_read_once(
     expected = posterior.choose_scale(problem(seed=1), refresh=problem(), members=4).scale_search
     if not fits:
         monkeypatch.setattr(ensemble_module, "KEEP_BYTES", 0)
+        monkeypatch.setattr(ensemble_module, "PART_BYTES", 0)
         monkeypatch.setattr(label_search, "KEEP_BYTES", 0)
     drawn: list[int] = []
     noise = WeightDistribution.noise

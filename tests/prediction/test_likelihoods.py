@@ -196,8 +196,9 @@ def test_quantiles_of_a_mixture_are_where_its_cdf_says() -> None:
     torch.testing.assert_close(
         one.icdf(0.9), torch.distributions.Normal(means[0], variances[0].sqrt()).icdf(q.new_tensor(0.9))
     )
-    with pytest.raises(ValueError, match="strictly between 0 and 1"):
-        mixture.icdf(1.0)
+    for wrong in (0.0, 1.0, torch.tensor([0.5, 1.0]), torch.tensor([0.0, 0.5])):
+        with pytest.raises(ValueError, match="strictly between 0 and 1"):
+            mixture.icdf(wrong)
 
 
 def test_yes_and_no_agree_with_two_classes() -> None:
@@ -230,3 +231,10 @@ def test_a_language_model_predicts_without_glue_and_says_what_cannot_be_joined()
         ensemble.predict([{"input_ids": short}, {"input_ids": long}])
     with pytest.raises(TypeError, match="returns a single number, such as a loss: call predict"):
         ensemble.outputs([{"input_ids": short}])
+
+
+def test_noise_variances_of_several_outputs_belong_to_the_second_axis_whatever_follows() -> None:
+    means = torch.randn(6, 2, 5, generator=torch.Generator().manual_seed(0))
+    likelihood = SquaredError((0.25, 4.0))
+    expected = torch.distributions.Normal(means, torch.tensor([0.5, 2.0])[:, None])
+    torch.testing.assert_close(likelihood.log_prob(means, torch.zeros(6, 2, 5)), expected.log_prob(torch.zeros(1)))

@@ -165,21 +165,3 @@ def test_methods_keep_their_colours_under_their_other_names() -> None:
     assert colours("MCP") == colours("Single network") == colours("SingleNetwork")
     assert colours("Deep Ensembles", "MCP") == colours("Deep Ensemble of 5", "Single network")
     assert len(set(colours("TRADI", "Deep Ensembles", "MC Dropout", "SWAG", "Gaussian perturbation", "MCP"))) == 6
-
-
-def test_the_ablation_has_a_row_for_every_setting_and_a_line_at_the_default() -> None:
-    panels = {
-        "adam": {
-            "AUC": {"TRADI": 98.0, "single": 95.0, "kernel: 1": 97.0},
-            "AUC, MI": {"TRADI": 99.0, "kernel: 1": 98.5},
-        },
-        "wine": {"NLL": {"TRADI": 0.95, "single": 1.1}},
-    }
-    figure = figures.ablation(panels, "TRADI")
-    first, second = figure.axes
-    assert [label.get_text() for label in first.get_yticklabels()] == ["TRADI", "single", "kernel: 1"]
-    dots, line = first.lines[0], first.lines[1]
-    assert np.column_stack(dots.get_data()).tolist() == [[98.0, 0], [95.0, 1], [97.0, 2]]
-    assert np.asarray(line.get_xdata()).tolist() == [98.0, 98.0]
-    assert first.get_ylim()[0] > first.get_ylim()[1]  # the first setting stands on top
-    assert second.get_title() == "wine"

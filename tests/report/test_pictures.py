@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+import base64
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.bench.segmentations import scenes
 from tests.bench.test_pixels import members
 from tests.data.samples import write
 from tests.data.test_camvid import files
+from tests.report.made import result
 from tradi.bench.camvid import CAMVID_OOD
 from tradi.bench.cases import Options
 from tradi.bench.evaluate import evaluate
@@ -18,8 +23,8 @@ from tradi.bench.evaluation import Pictures
 from tradi.bench.results import Key, read_pictures, read_results, write_pictures
 from tradi.bench.runner import run
 from tradi.cli.main import main
-from tradi.report.page import draw_pictures
-from tradi.report.pictures import ABSENT, panels
+from tradi.report.page import write_report
+from tradi.report.pictures import ABSENT, comparison, confidence_colours, stack
 
 
 @pytest.fixture(scope="module")
@@ -28,44 +33,53 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pictures, tuple[np.n
     return evaluate(members(2), problem).pictures, problem.view(problem.shown[1])
 
 
-def test_panels_are_the_image_its_classes_and_what_each_method_made_of_it(
+def write_kept(folder: Path) -> Path:
+    """A report of two methods with pictures of random predictions."""
+    random = np.random.default_rng(0)
+    CAMVID_OOD.declaration().write(folder)
+    for name in ("Single network", "TRADI"):
+        made = result(name, variant="240x180", benchmark="camvid-ood", miou=0.5)
+        made.write(folder)
+        pictures = {"index": np.array([3]), "zoom": np.array([[2, 3, 8, 10]]), "names": np.array(["sky", "car (OOD)"])}
+        pictures |= {"colours": np.array([[9, 99, 199], [200, 0, 0]], np.uint8)}
+        pictures |= {"labels": random.integers(0, 2, (1, 24, 32)).astype(np.uint8)}
+        pictures |= {"confidence": random.integers(0, 256, (1, 24, 32)).astype(np.uint8)}
+        write_pictures(made.key, folder, pictures)
+    return write_report(folder, folder)
+
+
+def layers(html: str) -> dict[tuple[str, str], np.ndarray]:
+    """Every picture of a stack, by method and kind, as its pixels."""
+    found = re.findall(r"data-name='([^']*)' data-kind='([^']*)' src='data:image/webp;base64,([^']*)'", html)
+    images = ((name, kind, Image.open(io.BytesIO(base64.b64decode(data)))) for name, kind, data in found)
+    return {(name, kind): np.asarray(image.convert("RGB")) for name, kind, image in images}
+
+
+def test_a_stack_is_the_image_its_classes_and_what_each_method_made_of_it(
     kept: tuple[Pictures, tuple[np.ndarray, np.ndarray]],
 ) -> None:
     pictures, (image, truth) = kept
-    figure = panels({"TRADI": pictures, "SWAG": pictures}, 1, (image, truth))
-    shown = [axes.images[0].get_array() for axes in figure.axes if axes.images]
-    grid = [np.asarray(panel) for panel in shown[:9]]
-    top, left, height, width = pictures["zoom"][1]
-    zoomed = np.s_[top : top + height, left : left + width]
-    assert np.array_equal(grid[0], image)
-    assert np.array_equal(grid[3], truth)
-    assert np.array_equal(grid[6], image[zoomed])
-    for column in (1, 2):
-        assert np.array_equal(grid[column], pictures["confidence"][1] / 255)
-        assert np.array_equal(grid[3 + column], pictures["colours"][pictures["labels"][1]])
-        assert np.array_equal(grid[6 + column], pictures["confidence"][1][zoomed] / 255)
-    assert [axes.get_title() for axes in figure.axes[:3]] == ["Image, true classes", "TRADI", "SWAG"]
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == pictures["names"].tolist()
-    figure.savefig(io.BytesIO(), format="png")
+    html = stack({"TRADI": pictures, "SWAG": pictures}, 1, (image, truth))
+    found = layers(html)
+    for name in ("TRADI", "SWAG"):
+        assert np.array_equal(found[name, "predicted classes"], pictures["colours"][pictures["labels"][1]])
+        expected = confidence_colours()[pictures["confidence"][1]].astype(int)
+        assert np.abs(found[name, "confidence"] - expected).mean() < 40, "lossy, of random pixels"
+    assert np.array_equal(found["true classes", ""], truth)
+    assert found["image", ""].shape == image.shape
+    top, left, tall, wide = pictures["zoom"][1]
+    height, width = pictures["labels"].shape[1:]
+    frame = f"top:{top / height:.2%};left:{left / width:.2%};height:{tall / height:.2%};width:{wide / width:.2%}"
+    assert frame in html
+    assert "alt='confidence by TRADI'" in html
+    assert "alt='the image'" in html
 
 
-@pytest.mark.parametrize("methods", [1, 2, 4, 7])
-def test_the_legend_fits_however_few_methods_there_are(
-    methods: int, kept: tuple[Pictures, tuple[np.ndarray, np.ndarray]]
-) -> None:
-    figure = panels({str(number): kept[0] for number in range(methods)}, 0, None)
-    figure.savefig(io.BytesIO(), format="png")
-    names = figure.legends[0].get_window_extent()
-    assert names.x0 >= 0
-    assert names.x1 <= figure.bbox.x1
-
-
-def test_without_the_image_a_note_says_so(kept: tuple[Pictures, tuple[np.ndarray, np.ndarray]]) -> None:
-    figure = panels({"TRADI": kept[0]}, 0, None)
-    assert figure.get_supxlabel() == ABSENT
-    assert len([axes for axes in figure.axes if axes.images]) >= 3
-    assert panels({"TRADI": kept[0]}, 0, kept[1]).get_supxlabel() == ""
+def test_confidence_is_shown_from_dark_to_bright() -> None:
+    brightness = confidence_colours().astype(float) @ [0.2126, 0.7152, 0.0722]
+    assert len(brightness) == 256
+    assert (np.diff(brightness) >= -0.5).all()
+    assert brightness[-1] - brightness[0] > 150
 
 
 def test_what_is_kept_is_small_and_read_back(
@@ -84,6 +98,16 @@ def test_what_is_kept_is_small_and_read_back(
         read_pictures(key, tmp_path)
 
 
+def test_pictures_of_one_seed_are_shown_and_none_where_there_are_none(tmp_path: Path) -> None:
+    page = write_kept(tmp_path).read_text()
+    assert page.count("<div class=comparison>") == 1
+    assert page.count("<div class=layers") == 1
+    assert "<option selected>Single network</option>" in page
+    assert ABSENT.split(":")[0] in page
+    others: list[Any] = [result("TRADI", 5, "240x180", "camvid-ood", miou=0.5)]
+    assert comparison(others, tmp_path, None) == ""
+
+
 def test_a_report_of_segmentation_with_and_without_the_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, files({"train": 4, "val": 2, "test": 4}))
     results = tmp_path / "results"
@@ -94,37 +118,34 @@ def test_a_report_of_segmentation_with_and_without_the_data(tmp_path: Path, caps
     plain, full = tmp_path / "plain", tmp_path / "full"
     main(["report", str(results), "--out", str(plain)])
     main(["report", str(results), "--out", str(full), "--data", str(tmp_path)])
-    declared = {name: CAMVID_OOD.declaration() for name in ("camvid-ood", "former")}
-    elsewhere = draw_pictures(read_results(results), declared, results, tmp_path / "nowhere")
-    keys = [replace(result.key, variant="former") for result in read_results(results)]
-    keys += [replace(result.key, benchmark="former") for result in read_results(results)]
-    older = [replace(result, key=key) for result, key in zip(2 * read_results(results), keys, strict=True)]
-    for result in older:
-        pictures = read_pictures(replace(result.key, benchmark="camvid-ood", variant="240x180"), results)
-        assert pictures is not None
-        write_pictures(result.key, results, pictures)
-    drawn = draw_pictures(older, declared, results, tmp_path)
-    assert {"camvid-ood-former-image-0", "former-240x180-image-0"} <= drawn.keys()
-    assert {figure.get_supxlabel() for figure in drawn.values()} == {ABSENT}
+    without, beside = ((folder / "report.html").read_text() for folder in (plain, full))
+    absent = ABSENT.split(":")[0]
+    assert absent in without
+    assert ("image", "") not in layers(without)
+    assert absent not in beside
+    assert {("image", ""), ("true classes", ""), ("MC Dropout", "confidence")} <= layers(beside).keys()
+    for title in ("classes of pixels", "OOD pixels", "OOD pixels, mean over images"):
+        assert f"<h3>240x180, {title}</h3>" in without
+    assert "Mutual information: grey test data, coloured OOD data, with OOD" in without
+
+    found = read_results(results)
+    assert absent in comparison(found, results, tmp_path / "nowhere")
+    changes: list[dict[str, Any]] = [{"variant": "former"}, {"benchmark": "former"}]  # of another version
+    for change in changes:
+        older = [replace(one, key=replace(one.key, **change)) for one in found]
+        for one, own in zip(older, found, strict=True):
+            pictures = read_pictures(own.key, results)
+            assert pictures is not None
+            write_pictures(one.key, results, pictures)
+        assert absent in comparison(older, results, tmp_path)
     write(tmp_path / "others", files({"train": 4, "val": 2, "test": 3}))
     with pytest.warns(UserWarning, match="are not those that 240x180 was evaluated on: they are left out"):
-        others = draw_pictures(read_results(results), declared, results, tmp_path / "others")
-    assert others["camvid-ood-240x180-image-0"].get_supxlabel() == ABSENT
-    first, second = read_results(results)
+        assert absent in comparison(found, results, tmp_path / "others")
+    first, second = found
     mixed = [first, replace(second, settings=second.settings | {"data": {}})]
     with pytest.warns(UserWarning, match="are not those that 240x180 was evaluated on"):
-        draw_pictures(mixed, declared, results, tmp_path)
+        comparison(mixed, results, tmp_path)
     (tmp_path / "others/CamVid/valannot/000.png").unlink()
     with pytest.warns(UserWarning, match="are left out: .* has no partner"):
-        draw_pictures([first], declared, results, tmp_path / "others")
+        comparison([first], results, tmp_path / "others")
     capsys.readouterr()
-    name = "camvid-ood-240x180-image-0.png"
-    assert elsewhere[name.removesuffix(".png")].get_supxlabel() == ABSENT
-    assert (plain / name).read_bytes() != (full / name).read_bytes()
-    text = (plain / "report.md").read_text()
-    for title in ("classes of pixels", "OOD pixels", "OOD pixels, mean over images"):
-        assert f"### camvid-ood: 240x180, {title}\n" in text
-    assert "| paper: TRADI | 79.3 | 12.8 | 57.7 | 0.110 |" in text
-    assert "| paper: Deep Ensemble | 57.2 | 88.1 |" in text
-    assert "camvid-ood-240x180-OOD-accuracy-confidence.png" in text
-    assert len(read_results(results)) == 2

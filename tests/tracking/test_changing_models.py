@@ -34,7 +34,8 @@ def test_layers_that_are_gone_are_not_in_the_posterior() -> None:
     posterior = tracker.posterior()
     assert list(posterior.mean) == ["0.weight", "0.bias"]
     assert posterior.sample(2)(problem()[0][0]).shape == (2, 16, 5)
-    assert list(tracker.state_dict()["weights"]) == ["0.weight", "0.bias"]
+    steps = {name: saved["step"] for name, saved in tracker.state_dict()["weights"].items()}
+    assert steps == {"0.weight": 3, "0.bias": 3, "4.weight": 0, "4.bias": 0}
     model[4] = nn.Identity()  # and nothing in its place
     assert list(tracker.posterior().mean) == ["0.weight", "0.bias"]
     assert list(tracker.state_dict()["selected"]) == ["0.weight", "0.bias"]

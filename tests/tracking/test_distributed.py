@@ -23,5 +23,8 @@ def test_data_parallel_ranks_track_the_same_posterior_and_draw_the_same_members(
     assert same(first.variance, second.variance)
     # BatchNorm's running statistics are each rank's own; weights and draws are not.
     assert same(first.noise(1), second.noise(1))
+    errors = [path.read_text() for path in tmp_path.glob("*.error")]
+    assert errors
+    assert all("Give every rank all of the data" in error for error in errors)
     outputs = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
     assert outputs[0].shape == outputs[1].shape == (2, 16, 3)

@@ -34,6 +34,7 @@ METHODS: dict[str, Method] = {
     "noise: kernel of weight values": replace(DEFAULT, covariance=FourierFeatures()),
     "noise: activations": replace(DEFAULT, covariance=Activations()),
     "noise: activations, floor 1e-3": replace(DEFAULT, covariance=Activations(1e-3)),
+    "noise: activations, floor 1e-4": replace(DEFAULT, covariance=Activations(1e-4)),
     "noise: activations, floor 1e-5": replace(DEFAULT, covariance=Activations(1e-5)),
     "filter: paper": replace(DEFAULT, kalman=Kalman.paper(), select="*"),
     "filter: released": replace(DEFAULT, kalman=Kalman.released()),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from tradi.bench.files import folder_name
 from tradi.bench.methods import Method
 from tradi.bench.problem import Problem
 from tradi.bench.results import Key
@@ -82,7 +83,11 @@ class Case:
         """Where a heavy training run is kept, beside the results: it may be deleted once they are there."""
         own = "" if dropout is None else f"-dropout-{dropout:g}"
         name = f"seed-{self.seed}-split-{self.split}{own}-run-{number}.pt"
-        return out / ".runs" / self.benchmark / self.variant.name / name if self.variant.heavy else None
+        return (
+            out / ".runs" / folder_name(self.benchmark) / folder_name(self.variant.name) / name
+            if self.variant.heavy
+            else None
+        )
 
 
 def cases(benchmark: Benchmark, options: Options) -> list[Case]:

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tradi.bench.files import folder_name, is_of_a_quick_run, write_whole
+from tradi.bench.files import folder_name, is_of_a_quick_run
 from tradi.bench.tables import ByMethod, ByVariant, Column, Overview, Published, Table
+from tradi.storage.atomic import write_whole
 
 NAME = "benchmark.json"
 KINDS: dict[str, type[Table]] = {kind.__name__: kind for kind in (ByMethod, ByVariant, Overview)}

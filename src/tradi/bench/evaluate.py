@@ -71,6 +71,10 @@ def _classification(inside: ClassPrediction, ensemble: Ensemble, data: Data) -> 
             ),
             f"{kind}/confidence_histogram": as_lists(metrics.confidence_histogram(confidence, is_ood)),
         }
+        if len(inside.logits) > 1:  # one network cannot disagree with itself
+            information = torch.cat([inside.mutual_information, outside.mutual_information])
+            histogram = metrics.information_histogram(information, is_ood, inside.probs.shape[1])
+            curves[f"{kind}/information_histogram"] = as_lists(histogram)
     return numbers | _on_validation(ensemble, data), curves
 
 

@@ -35,8 +35,7 @@ class Variational(Tracker):
     def observe(self, moved: Rates) -> None:
         del moved
 
-    def posterior(self) -> Posterior:
-        self.check_up_to_date()
+    def snapshot(self) -> Posterior:
         variances = self._variances()
         variance = {name: variances[weight.parameter] for name, weight in self.selected.items()}
         model = copied(self.model)
@@ -53,12 +52,11 @@ class Variational(Tracker):
                 found[parameter] = part.view(parameter.shape)
         return found
 
-    def state_dict(self) -> dict[str, Any]:
-        return self.common_state() | {"weights": {}}
+    def tracked_state(self) -> dict[str, Any]:
+        return {"weights": {}}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.check_common_state(state)
-        self.load_common_state(state)
+    def load_tracked_state(self, state: dict[str, Any]) -> None:
+        del state
 
 
 @dataclass(frozen=True, kw_only=True)

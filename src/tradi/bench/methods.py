@@ -36,6 +36,7 @@ from tradi.tracking.selection import Select, as_predicate, except_normalisation,
 from tradi.tracking.tracker import Tracker
 
 SampledT = TypeVar("SampledT", bound="Sampled")
+DrawnFrom = Posterior | DeepEnsemble
 
 
 class Method(Protocol):
@@ -120,11 +121,11 @@ class Sampled(Single, ABC):
     def posterior(self, run: Run) -> Posterior:
         """The posterior of one run, before the choice of a scale."""
 
-    def prepared(self, posterior: Posterior, data: Problem, seed: int) -> Posterior:
-        """The posterior with its noise as loud as validation data admits."""
+    def prepared(self, drawn_from: DrawnFrom, data: Problem, seed: int) -> DrawnFrom:
+        """What members are drawn from, with its noise as loud as validation data admits."""
         if self.tolerance is None:
-            return posterior
-        return posterior.choose_scale(
+            return drawn_from
+        return drawn_from.choose_scale(
             data.validation_batches,
             refresh=data.refresh_batches,
             members=self.searched,
@@ -135,11 +136,13 @@ class Sampled(Single, ABC):
     def ensemble(self, runs: Sequence[Run], data: Problem, seed: int) -> tuple[Ensemble, Notes]:
         with warnings.catch_warnings():  # the result file says which scale, and why
             warnings.filterwarnings("ignore", "scale 0|no noise up to|all members are the trained network")
-            posteriors = [self.prepared(self.posterior(run), data, seed) for run in runs[: self.runs]]
-        whole = posteriors[0] if self.runs == 1 else DeepEnsemble(posteriors)
-        refresh = data.refresh_batches if posteriors[0].refresh is None else None
-        ensemble = whole.sample(self.members, seed + 1, refresh=refresh)
-        return ensemble, {"searches": [_searched(posterior) for posterior in posteriors if posterior.scale_search]}
+            posteriors = [self.posterior(run) for run in runs[: self.runs]]
+            whole = posteriors[0] if self.runs == 1 else DeepEnsemble(posteriors)
+            ready = self.prepared(whole, data, seed)
+        prepared = ready.runs if isinstance(ready, DeepEnsemble) else [ready]
+        refresh = data.refresh_batches if prepared[0].refresh is None else None
+        ensemble = ready.sample(self.members, seed + 1, refresh=refresh)
+        return ensemble, {"searches": [_searched(posterior) for posterior in prepared if posterior.scale_search]}
 
     def quick(self: SampledT) -> SampledT:
         return replace(self, runs=min(self.runs, 2), members=2, searched=1)
@@ -261,10 +264,10 @@ class Tradi(Following):
         tracked = super().posterior(run)
         return tracked if self.covariance is None else tracked.with_covariance(self.covariance)
 
-    def prepared(self, posterior: Posterior, data: Problem, seed: int) -> Posterior:
+    def prepared(self, drawn_from: DrawnFrom, data: Problem, seed: int) -> DrawnFrom:
         if self.conditioned:
-            posterior = posterior.condition(data.training_batches)
-        return super().prepared(posterior, data, seed)
+            drawn_from = drawn_from.condition(data.training_batches)
+        return super().prepared(drawn_from, data, seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,8 +302,8 @@ class Laplace(Sampled):
     def posterior(self, run: Run) -> Posterior:
         return LastLayerLaplace(run.model)
 
-    def prepared(self, posterior: Posterior, data: Problem, seed: int) -> Posterior:
-        return posterior.fit(data.training_batches, data.validation_batches, seed=seed)
+    def prepared(self, drawn_from: DrawnFrom, data: Problem, seed: int) -> DrawnFrom:
+        return drawn_from.fit(data.training_batches, data.validation_batches, seed=seed)
 
 
 @dataclass(frozen=True)

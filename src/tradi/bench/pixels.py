@@ -99,6 +99,7 @@ class Counts:
         self.thresholds = metrics.Accumulator(metrics.calibration_curve)
         self.precision = metrics.Accumulator(metrics.ap_calibration)
         self.histogram = metrics.Accumulator(metrics.confidence_histogram)
+        self.disagreement = metrics.Accumulator(metrics.information_histogram)
 
     def update(self, prediction: ClassPrediction, expected_entropy: Tensor, labels: Tensor, ood: Tensor) -> None:
         """Count a batch: labels (images, height, width), -1 for void and OOD pixels alike, and which are OOD."""
@@ -128,6 +129,8 @@ class Counts:
         self.thresholds.update(confidence, correct, THRESHOLDS)
         self.precision.update(confidence, predicted, correct, len(self.names))
         self.histogram.update(confidence, ood[known])
+        if "information" in self.scores:
+            self.disagreement.update(scores["information"][known], ood[known], len(self.names))
 
     def _count_inside(self, prediction: ClassPrediction, labels: Tensor, inside: Tensor) -> None:
         labels, predicted = labels[inside], prediction.labels[inside]
@@ -163,6 +166,8 @@ class Counts:
             "OOD/ap_calibration": self.precision.compute(),
             "OOD/confidence_histogram": self.histogram.compute(),
         }
+        if "information" in self.scores:
+            curves["OOD/information_histogram"] = self.disagreement.compute()
         return numbers, {name: as_lists(curve) for name, curve in curves.items()}
 
 

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,7 +19,9 @@ import numpy as np
 
 from tradi import __version__
 from tradi.bench.evaluation import Pictures
-from tradi.bench.files import folder_name, is_of_a_quick_run, write_whole
+from tradi.bench.files import folder_name, is_of_a_quick_run
+from tradi.storage.atomic import write_whole
+from tradi.storage.typed import built
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,13 @@ class Result:
 def read_result(path: Path) -> Result:
     """The result in a file, or an error that says what is wrong with it."""
     try:
-        content = json.loads(path.read_text())
-        result = Result(Key(**content.pop("key")), **content)
-        if not all(isinstance(number, int | float) for number in result.metrics.values()):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        metrics = content.get("metrics")
+        result = built(Result, content | {"metrics": {}}, "it")  # metrics may be infinite, or no number at all
+        if not isinstance(metrics, dict) or not all(type(number) in (int, float) for number in metrics.values()):
             raise TypeError("its metrics are not all numbers")
-        return result
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return replace(result, metrics=metrics)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is not a result file: {error}; run the benchmark again to replace it") from error
 
 

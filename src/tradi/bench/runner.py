@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
@@ -55,7 +58,7 @@ def run(benchmark: Benchmark, options: Options) -> Iterator[tuple[Case, list[Fai
     left = dict(enumerate(todo))
     while left:
         parallel = joblib.Parallel(n_jobs=options.jobs, return_as="generator_unordered", batch_size=1)
-        jobs = [joblib.delayed(_numbered)(number, case, options) for number, case in left.items()]
+        jobs = [joblib.delayed(_numbered)(number, case, options, os.getpid()) for number, case in left.items()]
         try:
             for number, failures in parallel(jobs):
                 yield left.pop(number), failures
@@ -95,6 +98,8 @@ def run_case(case: Case, options: Options) -> list[Failure]:
             if pictures and case.seed == case.network == 0:
                 write_pictures(result["key"], options.out, pictures)
             Result(**result, **found).write(options.out)
+        except OSError as error:  # a full disk, a folder that is read-only, data that is gone
+            failures.append(Failure(str(case), name, f"{type(error).__name__}: {error}"))
         except Exception:
             failures.append(Failure(str(case), name, traceback.format_exc()))
     return failures
@@ -168,8 +173,26 @@ def _evaluate(method: Method, problem: Problem, trained: _Trainings, seed: int) 
     return found, measured.pictures
 
 
-def _numbered(number: int, case: Case, options: Options) -> tuple[int, list[Failure]]:
+def _numbered(number: int, case: Case, options: Options, runner: int) -> tuple[int, list[Failure]]:
+    end_with(runner)
     return number, run_case(case, options)
+
+
+@cache
+def end_with(runner: int) -> None:
+    """Let this process end when the one that started it does, however that ends: nobody waits for its results.
+
+    What is being written then is not there in part: files appear under their names when they are complete.
+    """
+
+    def watch() -> None:
+        while os.getppid() == runner:
+            time.sleep(0.5)
+        os._exit(1)
+
+    if os.getpid() == runner:  # no process of its own
+        return
+    threading.Thread(target=watch, daemon=True, name="end with the runner").start()
 
 
 def show(benchmark: Benchmark, options: Options, console: Console) -> list[Failure]:

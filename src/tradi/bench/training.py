@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import hashlib
+import io
+import operator
 import time
 import warnings
 from collections.abc import Callable
@@ -23,6 +27,7 @@ from tradi.bench.recipe import Recipe
 from tradi.models.regression import GaussianHead
 from tradi.posterior.posterior import Posterior
 from tradi.progress import track
+from tradi.storage.atomic import write_whole
 from tradi.tracking.tracker import Tracker
 
 # Attaches a tracker, given how many steps an epoch has and the recipe.
@@ -148,27 +153,36 @@ class _Kept:
     schedule: LRScheduler
 
     def resume(self) -> int:
-        """Put the run where the file left it; the number of epochs that are done."""
-        saved = self._read()
-        if saved is None:
+        """Put the run where the file left it, or leave all as it was; the number of epochs that are done.
+
+        Raises:
+            ValueError: if the file is damaged, or none of a run.
+        """
+        if self.path is None or not self.path.exists():
             return 0
-        run = self.run
-        run.model.load_state_dict(saved["model"])
-        run.optimizer.load_state_dict(saved["optimizer"])
-        self.schedule.load_state_dict(saved["schedule"])
-        for name, tracker in run.trackers.items():
-            tracker.load_state_dict(saved["trackers"][name])
-            run.clocks[name].seconds = saved["clocks"][name]
-        run.seconds, run.steps = saved["seconds"], saved["steps"]
-        torch.set_rng_state(saved["random"])
-        return int(saved["epochs"])
+        content, before = self.path.read_bytes(), copy.deepcopy(self._state(0))
+        try:
+            saved = _unpacked(content)
+            if not self._is_mine(saved):
+                return 0
+            done = operator.index(saved["epochs"])
+            if not 0 <= done <= self.epochs:
+                raise ValueError(f"{done} of {self.epochs} epochs")
+            self._load(saved)
+        except Exception as error:  # whatever a decoder, or torch, may say of a damaged file
+            self._load(before)
+            said = f"{type(error).__name__}: {error}"
+            raise ValueError(f"{self.path} cannot be resumed from ({said}): delete it to train again") from error
+        return done
 
     def write(self, epochs: int) -> None:
         """Replace the file in one go: a killed process leaves no half of one."""
-        if self.path is None:
-            return
+        if self.path is not None:
+            write_whole(self.path, _packed(self._state(epochs)))
+
+    def _state(self, epochs: int) -> dict[str, Any]:
         run = self.run
-        state = {
+        return {
             "settings": self.settings,
             "epochs": epochs,
             "model": run.model.state_dict(),
@@ -180,27 +194,43 @@ class _Kept:
             "steps": run.steps,
             "random": torch.get_rng_state(),
         }
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.path.with_suffix(".partial")
-        torch.save(state, partial)
-        partial.replace(self.path)
 
-    def _read(self) -> dict[str, Any] | None:
-        if self.path is None or not self.path.exists():
-            return None
-        try:
-            saved: dict[str, Any] = torch.load(self.path, weights_only=True)
-        except Exception as error:  # whatever a decoder may say of a damaged file
-            raise ValueError(f"{self.path} cannot be resumed from ({error}): delete it to train again") from error
+    def _load(self, saved: dict[str, Any]) -> None:
+        run = self.run
+        run.model.load_state_dict(saved["model"])
+        run.optimizer.load_state_dict(saved["optimizer"])
+        self.schedule.load_state_dict(saved["schedule"])
+        for name, tracker in run.trackers.items():
+            tracker.load_state_dict(saved["trackers"][name])
+            run.clocks[name].seconds = saved["clocks"][name]
+        run.seconds, run.steps = saved["seconds"], saved["steps"]
+        torch.set_rng_state(saved["random"])
+
+    def _is_mine(self, saved: dict[str, Any]) -> bool:
         wanted, kept = self.run.trackers.keys(), saved["trackers"].keys()
         if saved["settings"] != self.settings or not wanted <= kept:
             what = "was trained otherwise" if saved["settings"] != self.settings else "lacks trackers asked for now"
             warnings.warn(f"{self.path} {what}: it is trained again in its place", stacklevel=5)
-            return None
+            return False
         if wanted < kept and saved["epochs"] < self.epochs:
             warnings.warn(
                 f"{self.path} goes on without the trackers of methods that are not asked for now: these would have to "
                 "train again",
                 stacklevel=5,
             )
-        return saved
+        return True
+
+
+def _packed(state: dict[str, Any]) -> bytes:
+    """A checkpoint with its SHA-256 before it: torch itself does not notice every damage to a tensor."""
+    content = io.BytesIO()
+    torch.save(state, content)
+    return hashlib.sha256(content.getbuffer()).digest() + content.getvalue()
+
+
+def _unpacked(content: bytes) -> dict[str, Any]:
+    digest, packed = content[:32], content[32:]
+    if hashlib.sha256(packed).digest() != digest:
+        raise ValueError("it is damaged, or no checkpoint of a run")
+    state: dict[str, Any] = torch.load(io.BytesIO(packed), weights_only=True)
+    return state

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tradi import __version__
-from tradi.cli import bench, data, demo, report
+from tradi.cli import bench, data, demo, fit, predict, report
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         options.command(options)
     except (ImportError, OSError, ValueError) as error:  # a missing extra or file, a wrong name: no traceback needed
-        parser.exit(1, f"tradi: {error}\n")
+        parser.exit(options.status, f"tradi: {error}\n")
     except KeyboardInterrupt:
         parser.exit(130, "tradi: stopped\n")
 
@@ -27,15 +27,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tradi", description="Trustworthy uncertainty from one training run.")
     parser.add_argument("--version", action="version", version=f"tradi {__version__}")
+    parser.set_defaults(status=1)  # of expected errors
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_tables(commands)
 
     demo_parser = commands.add_parser(
-        "demo", help="train on embedded data, compare with the single network, draw figures"
+        "demo", help="train on embedded data, compare with the single network, make a page of it"
     )
     demo_parser.add_argument(
-        "--out", type=Path, default=Path("tradi-demo"), help="folder for the figures (%(default)s)"
+        "--out", type=Path, default=Path("tradi-demo"), help="folder for page and figures (%(default)s)"
     )
     demo_parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds to run and average over (0)")
+    demo_parser.add_argument(
+        "--no-open", dest="open", action="store_false", help="do not open the page in a browser, even on a desktop"
+    )
     demo_parser.set_defaults(command=demo.run)
 
     bench_parser = commands.add_parser("bench", help="run one of the paper's experiments")
@@ -55,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     bench_parser.add_argument("--jobs", type=int, default=1, help="number of processes (%(default)s)")
     bench_parser.set_defaults(command=bench.run)
 
-    report_parser = commands.add_parser("report", help="tables and figures from a folder of results")
+    report_parser = commands.add_parser("report", help="one page of tables and figures from a folder of results")
     report_parser.add_argument(
         "--tables", type=Path, metavar="FILE", help="write only the tables, as Markdown, to this file"
     )
@@ -74,3 +79,29 @@ def _parser() -> argparse.ArgumentParser:
     )
     data_parser.set_defaults(command=data.run)
     return parser
+
+
+def _add_tables(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    fitting = commands.add_parser("fit", help="train on a CSV or Parquet file, with error bars and an OOD score")
+    fitting.add_argument("table", type=Path, help="a .csv or .parquet file")
+    fitting.add_argument("--target", required=True, metavar="COLUMN", help="the column to predict")
+    fitting.add_argument("--out", type=Path, required=True, help="folder for the model and its report")
+    fitting.add_argument(
+        "--task",
+        choices=("auto", "regression", "classes"),
+        default="auto",
+        help="auto: classes for text and for up to 10 different whole numbers, else regression",
+    )
+    fitting.add_argument(
+        "--exclude", action="append", default=[], metavar="COLUMN", help="a column to leave out; may be repeated"
+    )
+    fitting.add_argument("--seed", type=int, default=0, help="of everything random (%(default)s)")
+    fitting.add_argument("--members", type=int, default=20, help="networks in the ensemble (%(default)s)")
+    fitting.add_argument("--steps", type=int, help="optimizer steps, about (by the number of rows)")
+    fitting.set_defaults(command=fit.run, status=2)
+
+    predicting = commands.add_parser("predict", help="predict for the rows of a file by what `tradi fit` made")
+    predicting.add_argument("model", type=Path, help="the --out folder of tradi fit")
+    predicting.add_argument("table", type=Path, help="a .csv or .parquet file")
+    predicting.add_argument("--out", type=Path, required=True, help="a .csv or .parquet file for the predictions")
+    predicting.set_defaults(command=predict.run, status=2)

@@ -8,8 +8,8 @@ from tradi.extras import require
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the report and print its files."""
-    require("matplotlib", "bench")
+    """Write the report and print where it is."""
+    require("PIL", "bench")
     from tradi.report.page import write_report, write_tables
 
     if options.tables is not None:
@@ -18,5 +18,4 @@ def run(options: argparse.Namespace) -> None:
 
     if options.data is not None and not options.data.is_dir():
         raise FileNotFoundError(f"{options.data} is not a folder of data: give --data the root of all data sets")
-    for path in write_report(options.results, options.out or options.results, options.data):
-        print(path)
+    print(write_report(options.results, options.out or options.results, options.data))

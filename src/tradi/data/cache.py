@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -17,6 +16,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from tradi.data.root import cache_folder
+from tradi.storage.atomic import replacing, write_whole
 
 Tensors = dict[str, Tensor]
 
@@ -74,7 +74,8 @@ def mapped(
     if records is None:
         header = {"descr": npy.dtype_to_descr(form), "fortran_order": False, "shape": (count,)}
         try:
-            with _replacing(path) as file:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as file:
                 npy.write_array_header_1_0(file, header)
                 file.writelines(record.tobytes() for record in build())
         except OSError as error:
@@ -108,24 +109,8 @@ def _load(path: Path, fingerprint: str) -> Tensors | None:
 
 def _save(path: Path, fingerprint: str, tensors: Tensors) -> None:
     checksum = digest(*(tensors[key] for key in sorted(tensors)))
-    with _replacing(path) as file:
-        file.write(save(tensors, {"fingerprint": fingerprint, "sha256": checksum}))
+    write_whole(path, save(tensors, {"fingerprint": fingerprint, "sha256": checksum}))
 
 
 def _place(name: str, fingerprint: str, kind: str) -> Path:
     return cache_folder() / "decoded" / f"{name}-{fingerprint[:16]}.{kind}"
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Write to a temporary file, then rename it to `path`: other processes see the whole file or none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        written = Path(file.name)
-        try:
-            yield file
-            file.flush()
-            written.replace(path)
-        except BaseException:
-            written.unlink()
-            raise

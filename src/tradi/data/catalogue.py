@@ -59,6 +59,7 @@ class Download:
         parts: the parts it contains.
         members: for a tar or tar.gz, the pattern of the names to unpack; its first group is their place below `path`.
         by_hand: whether only registered users can download it.
+        largest: bytes at which a download is given up, far above the size of the file.
     """
 
     url: str
@@ -66,6 +67,7 @@ class Download:
     parts: tuple[Part, ...]
     members: str | None = None
     by_hand: bool = False
+    largest: int = 1 << 30  # the largest packed file here, CIFAR-10's, has 170 MB
 
 
 @dataclass(frozen=True)
@@ -266,6 +268,7 @@ def _streethazards() -> Entry:
             f"StreetHazards/{folder}",
             tuple(parts[name] for name in names),
             rf"(?:\./)?{folder}/((?:images|annotations)/.+\.png|\w+\.odgt)",
+            largest=32 << 30,  # 6,156 images and labels of 1280 x 720 have 23 GB at most
         )
         for folder, names in (("train", ("train", "validation")), ("test", ("test",)))
     )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tradi.data.bounded import read_bounded
 from tradi.data.images import Images, Labelled, kept, standardised
 from tradi.data.root import data_root, find
 
@@ -73,12 +74,12 @@ def read_batch(path: Path) -> Labelled:
     Raises:
         ValueError: if the file is empty, ends within a record or has an unknown label.
     """
-    return _parse(path.read_bytes(), path)
+    return _parse(read_bounded(path), path)
 
 
 def measure(path: Path) -> tuple[int, str]:
     """How many images a file holds, and its SHA-1, the published checksum."""
-    content = path.read_bytes()
+    content = read_bounded(path)
     return len(_parse(content, path)[0]), hashlib.sha1(content, usedforsecurity=False).hexdigest()
 
 

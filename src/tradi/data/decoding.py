@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tradi.data.bounded import opened
 from tradi.data.cache import Tensors, cached, fingerprint_of, mapped
 from tradi.data.images import Standardise, kept
 from tradi.data.segmentation import IGNORED, OOD, Frames, Segmentation
@@ -24,6 +25,7 @@ Colour = tuple[int, int, int]
 Pairs = Sequence[tuple[Path, Path]]  # image and labels
 Size = tuple[int, int]  # width and height
 
+LARGEST = 1 << 24  # pixels; the largest images published here have 1280 x 720, and PNG allows far more
 UNKNOWN = -3  # in a legend's table: not a label of this data set
 
 
@@ -231,7 +233,9 @@ def _opened(path: Path) -> Iterator[Any]:
     """Open an image file; any error names the file."""
     pil = require("PIL.Image", "images")
     try:
-        with pil.open(path, formats=["PNG", "JPEG"]) as file:
+        with opened(path) as content, pil.open(content, formats=["PNG", "JPEG"]) as file:
+            if file.width * file.height > LARGEST:  # checked before decoding
+                raise ValueError(f"it has {file.width} x {file.height} pixels, more than {LARGEST:,}")
             yield file
     except Exception as error:
         raise ValueError(f"{path} cannot be used ({error}): delete it and fetch it again") from error

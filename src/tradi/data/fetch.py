@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
-from functools import partial
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -17,6 +17,7 @@ from tradi.progress import track
 
 CHUNK = 1 << 16
 TIMEOUT = 60  # seconds to wait for an answer
+SLOWEST = 10_000  # bytes a second, after the first minute: less is as good as a connection that broke off
 
 
 def fetch(entry: Entry, root: Path) -> Iterator[Finding]:
@@ -37,7 +38,7 @@ def _get(download: Download, root: Path) -> Finding | None:
     begun = target.with_name(target.name + ".part")
     try:
         begun.parent.mkdir(parents=True, exist_ok=True)
-        retrieve(download.url, begun)
+        retrieve(download.url, begun, download.largest)
         if download.members is None:
             _accept(download, begun)
             begun.replace(target)
@@ -61,11 +62,17 @@ def _accept(download: Download, begun: Path) -> None:
         raise ValueError(f"the download is not the expected file: {finding.detail}")
 
 
-def retrieve(url: str, path: Path) -> None:
+def retrieve(url: str, path: Path, largest: int) -> None:
     """Download `url` to `path`, resuming a partial file that an earlier attempt left there.
 
+    Args:
+        url: where it is.
+        path: where it goes.
+        largest: bytes that the whole file may have.
+
     Raises:
-        OSError: if the server cannot be reached, or the connection breaks off.
+        OSError: if the server cannot be reached, is slower than `SLOWEST`, or the connection breaks off.
+        ValueError: if the file is larger than `largest`.
     """
     start = path.stat().st_size if path.exists() else 0
     request = Request(url, headers={"User-Agent": f"tradi/{__version__}"})
@@ -78,14 +85,35 @@ def retrieve(url: str, path: Path) -> None:
         if error.code != 416 or not start:
             raise
         path.unlink()  # the server has nothing beyond it: it was complete, or a different file, so start over
-        return retrieve(url, path)
-    with response, path.open("ab" if response.status == 206 else "wb") as file:
-        length = int(response.headers.get("Content-Length", 0))
-        chunks = iter(partial(response.read, CHUNK), b"")
-        received = sum(map(file.write, track(chunks, f"fetching {path.stem}", math.ceil(length / CHUNK) or None)))
+        return retrieve(url, path, largest)
+    resumed = response.status == 206
+    with response, path.open("ab" if resumed else "wb") as file:
+        said = response.headers.get("Content-Length", "")
+        length = int(said) if said.isdecimal() else 0
+        room = largest - start * resumed
+        if length > room:
+            raise ValueError(f"the server offers {length:,} bytes, and {largest:,} is far more than the file has")
+        chunks = track(_arriving(response, room), f"fetching {path.stem}", math.ceil(length / CHUNK) or None)
+        received = sum(map(file.write, chunks))
     if received < length:
         raise OSError(f"the connection broke off after {received:,} of {length:,} bytes")
     return None
+
+
+def _arriving(response: HTTPResponse, room: int) -> Iterator[bytes]:
+    """What a server sends, in chunks of one size, until it sends too much or too slowly."""
+    started, received, chunk = time.monotonic(), 0, b""
+    while piece := response.read1(CHUNK - len(chunk)):
+        received += len(piece)
+        if received > room:
+            raise ValueError(f"the server sent more than {room:,} bytes, which is far more than the file has")
+        if received < SLOWEST * (time.monotonic() - started - TIMEOUT):
+            raise OSError(f"the server sends less than {SLOWEST:,} bytes a second")
+        chunk += piece
+        if len(chunk) == CHUNK:
+            yield chunk
+            chunk = b""
+    yield chunk
 
 
 def unpack(archive: Path, folder: Path, pattern: str) -> None:

@@ -16,7 +16,9 @@ class Images:
     """Standardised images, as vectors (images, pixels) or (images, channels, height, width), and classes from 0.
 
     Args:
-        train, validation, test: images and classes.
+        train: images and classes.
+        validation: the same, of held-back training images.
+        test: the same, of the test images.
         ood: OOD images by name.
         classes: number of classes.
     """
@@ -33,7 +35,8 @@ class Standardise:
     """Shift and scale images so that training pixels have mean 0 and standard deviation 1.
 
     Args:
-        mean, std: mean and standard deviation of the training pixels, in a shape that broadcasts with images.
+        mean: of the training pixels, in a shape that broadcasts with images.
+        std: their standard deviation, in the same shape.
     """
 
     mean: Tensor

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import math
 import struct
-import zlib
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -14,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from tradi.data.bounded import read_unpacked
 from tradi.data.images import Images, Labelled, standardised
 from tradi.data.root import data_root, find
 
@@ -70,23 +69,13 @@ def read_idx(path: Path) -> Tensor:
     Raises:
         ValueError: if the file is damaged or holds other types.
     """
-    return _parse(_unpacked(path), path)
+    return _parse(read_unpacked(path), path)
 
 
 def measure(path: Path) -> tuple[int, str]:
     """How many items an IDX file holds, and the SHA-256 of the file without gzip."""
-    content = _unpacked(path)
+    content = read_unpacked(path)
     return len(_parse(content, path)), hashlib.sha256(content).hexdigest()
-
-
-def _unpacked(path: Path) -> bytes:
-    content = path.read_bytes()
-    if not content.startswith(b"\x1f\x8b"):
-        return content
-    try:
-        return gzip.decompress(content)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is a damaged gzip file ({error}): delete it and fetch it again") from error
 
 
 def _parse(content: bytes, path: Path) -> Tensor:
@@ -97,6 +86,8 @@ def _parse(content: bytes, path: Path) -> Tensor:
     kind, dimensions = content[2], content[3]
     if kind != UNSIGNED_BYTES:
         raise ValueError(f"{path} holds values of IDX type 0x{kind:02x}, expected unsigned bytes, 0x08")
+    if dimensions > 3:
+        raise ValueError(f"{path} holds an array of {dimensions} dimensions, expected labels or images")
     start = 4 + 4 * dimensions
     if len(content) < start:
         raise ValueError(f"{path} ends within its header: delete it and fetch it again")

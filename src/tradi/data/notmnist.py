@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tradi.data.archives import members
+from tradi.data.bounded import read_bounded
 from tradi.data.cache import Tensors, cached, digest, fingerprint_of
 from tradi.data.root import data_root, find
 from tradi.extras import require
@@ -64,16 +65,15 @@ def measure(source: Path) -> tuple[int, str]:
 
 
 def _decoded(source: Path) -> Tensors:
-    files = sorted(_folder(source) if source.is_dir() else _archive(source))
-    images, labels = [], []
-    for letter, _, content in track(files, "decoding notMNIST", len(files)):
-        image = _pixels(content)
-        if image is not None:
-            images.append(image)
-            labels.append(LETTERS.index(letter))
-    if not images:
+    files = _folder(source) if source.is_dir() else _archive(source)
+    # Decoded as they come: of what an archive holds, no more than pixels stays in memory.
+    read = [(letter, name, _pixels(content)) for letter, name, content in track(files, "decoding notMNIST")]
+    letters = [(letter, name, image) for letter, name, image in read if image is not None]
+    if not letters:
         raise ValueError(f"{source} holds no readable 28x28 PNG in folders A to J: delete it and fetch it again")
-    skipped = torch.tensor(len(files) - len(images))
+    letters.sort(key=lambda one: one[:2])
+    images, labels = zip(*((image, LETTERS.index(letter)) for letter, _, image in letters), strict=True)
+    skipped = torch.tensor(len(read) - len(letters))
     return {"images": torch.stack(images), "labels": torch.tensor(labels), "skipped": skipped}
 
 
@@ -84,7 +84,7 @@ def _archive(source: Path) -> Iterator[tuple[str, str, bytes]]:
 
 def _folder(source: Path) -> Iterator[tuple[str, str, bytes]]:
     for path in source.glob("[A-J]/*.png"):
-        yield path.parent.name, path.name, path.read_bytes()
+        yield path.parent.name, path.name, read_bounded(path)
 
 
 def _pixels(content: bytes) -> Tensor | None:
@@ -101,5 +101,5 @@ def _pixels(content: bytes) -> Tensor | None:
 
 def _fingerprint(source: Path) -> str:
     if source.is_file():
-        return hashlib.sha256(source.read_bytes()).hexdigest()
+        return hashlib.sha256(read_bounded(source)).hexdigest()
     return fingerprint_of(sorted(source.glob("[A-J]/*.png")))

@@ -102,7 +102,9 @@ class Segmentation:
     """Images with a class from 0, or -1 for none, for each pixel.
 
     Args:
-        train, validation, test: images and labels in bytes.
+        train: images and labels in bytes.
+        validation: the same, of the validation images.
+        test: the same, of the test images.
         names: names of the classes.
         colours: colours of the classes, (classes, 3), in bytes.
         class_weights: weights by median frequency balancing, so that rare classes count as much as frequent ones.

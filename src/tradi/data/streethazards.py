@@ -6,13 +6,14 @@ no class here, since the paper counts 12; the publishers train on it as a thirte
 
 from __future__ import annotations
 
-import json
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from tradi.data.bounded import read_bounded
 from tradi.data.decoding import Legend, Pairs, segmentation, warn_of_other_counts
 from tradi.data.root import data_root, find
 from tradi.data.segmentation import Segmentation
+from tradi.storage.typed import parsed
 
 SIZE = (1280, 720)
 LISTS = {
@@ -68,11 +69,12 @@ def listed(path: Path) -> Pairs:
 
     Raises:
         FileNotFoundError: if a listed file is missing.
-        ValueError: if the list is damaged or empty.
+        ValueError: if the list is damaged, empty, or names a file outside its folder.
     """
+    content = read_bounded(path)
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-        pairs = [(path.parent / entry["fpath_img"], path.parent / entry["fpath_segm"]) for entry in entries]
+        entries = parsed(content.decode())
+        pairs = [(_inside(path, entry["fpath_img"]), _inside(path, entry["fpath_segm"])) for entry in entries]
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(
             f"{path} is not a list of images and labels ({error!r}): delete it and fetch it again"
@@ -89,6 +91,13 @@ def listed(path: Path) -> Pairs:
         count = f"listed in {path}; {len(missing):,} missing in total"
         raise FileNotFoundError(f"{missing[0]} is missing ({count}): unpack the archives again")
     return pairs
+
+
+def _inside(path: Path, name: str) -> Path:
+    place = PurePosixPath(name)
+    if place.is_absolute() or ".." in place.parts or "\0" in name:
+        raise ValueError(f"{name!r} leads outside its folder")
+    return path.parent / place
 
 
 def measure(path: Path) -> tuple[int, None]:

@@ -15,7 +15,8 @@ class Toy:
     """Points of one function drawn from GP(0, RBF), and the function itself on a grid that reaches beyond them.
 
     Args:
-        x, y: noisy training points, (points, 1).
+        x: of the training points, (points, 1).
+        y: noisy values there, (points, 1).
         grid: inputs where the function is known, (grid, 1).
         truth: the function there, without noise.
         noise_variance: variance of the noise on y.

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tradi.data.bounded import read_bounded
 from tradi.data.cache import digest
 from tradi.data.root import data_root, find
 
@@ -24,6 +25,8 @@ NAMES = (
     "wine-quality-red",
     "yacht",
 )
+SPLITS = 1_000  # at most: the published sets have 20
+LARGEST = 1_000_000  # hidden units or epochs: the published sets have 50 or 100, and 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +37,14 @@ class Split:
     `log(target_std)`.
 
     Args:
-        train, validation, test: inputs and target.
-        target_mean, target_std: mean and standard deviation of the training target, in its own unit.
+        train: inputs and target.
+        validation: the same, of held-back training rows.
+        test: the same, of the published test part.
+        target_mean: of the training target, in its own unit.
+        target_std: its standard deviation.
         splits: number of published splits.
-        hidden, epochs: the hidden units and epochs published with them.
+        hidden: the number of hidden units published with them.
+        epochs: the number of epochs published with them.
     """
 
     train: tuple[Tensor, Tensor]
@@ -71,11 +78,13 @@ def uci(
     if not 0 <= validation < 1:
         raise ValueError(f"validation must be in [0, 1), got {validation}")
     folder = find(data_root(root), (place(name),), "uci")
-    splits = _number(folder / "n_splits.txt")
+    splits = _number(folder / "n_splits.txt", SPLITS)
     if not 0 <= split < splits:
         raise ValueError(f"split must be in 0 to {splits - 1} for {name}, got {split}")
     table = read_table(folder / "data.txt")
     features, target = (_indices(folder / f"index_{kind}.txt", table.shape[1]) for kind in ("features", "target"))
+    if len(target) != 1:
+        raise ValueError(f"{folder / 'index_target.txt'} must name one column, names {len(target)}")
     seen, test = _rows(folder, split, len(table))
     shuffled = seen[torch.randperm(len(seen), generator=torch.Generator().manual_seed(seed))]
     held_out, train = shuffled.tensor_split([round(len(seen) * validation)])
@@ -108,7 +117,7 @@ def measure_table(path: Path) -> tuple[int, str]:
 
 def measure_splits(folder: Path) -> tuple[int, str]:
     """How many splits a folder has, and the SHA-256 of all row and column numbers in them."""
-    splits = _number(folder / "n_splits.txt")
+    splits = _number(folder / "n_splits.txt", SPLITS)
     names = ["features", "target", *(f"{part}_{split}" for split in range(splits) for part in ("train", "test"))]
     return splits, digest(*(read_table(folder / f"index_{name}.txt").flatten().long() for name in names))
 
@@ -117,11 +126,13 @@ def read_table(path: Path) -> Tensor:
     """Read rows of numbers in double precision; blank lines and the kind of white space do not matter.
 
     Raises:
-        ValueError: if the file is not a table of finite numbers.
+        ValueError: if the file is not a table of finite numbers, or too large for one.
     """
+    content = read_bounded(path)
     try:
-        text = path.read_text(encoding="ascii")
-        table = torch.from_numpy(np.loadtxt(text.splitlines(), ndmin=2)) if text.strip() else torch.empty(0)
+        lines = content.decode("ascii").splitlines()
+        filled = any(map(str.strip, lines))
+        table = torch.from_numpy(np.loadtxt(lines, ndmin=2, comments=None)) if filled else torch.empty(0)
     except ValueError as error:
         raise ValueError(f"{path} is not a table of numbers ({error}): delete it and fetch it again") from error
     if not len(table) or not table.isfinite().all():
@@ -146,10 +157,12 @@ def _rows(folder: Path, split: int, size: int) -> tuple[Tensor, Tensor]:
     return train, test
 
 
-def _number(path: Path) -> int:
+def _number(path: Path, largest: int = LARGEST) -> int:
     values = read_table(path).flatten()
-    if len(values) != 1 or values.item() != int(values.item()) or values.item() < 1:
-        raise ValueError(f"{path} must hold one positive whole number, holds {values.tolist()[:5]}")
+    if len(values) != 1 or values.item() != int(values.item()) or not 1 <= values.item() <= largest:
+        raise ValueError(
+            f"{path} must hold one positive whole number of at most {largest:,}, holds {values.tolist()[:5]}"
+        )
     return int(values.item())
 
 

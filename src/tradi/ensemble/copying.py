@@ -1,19 +1,26 @@
-"""Copies of a user's model: the module inside its wrappers, and an error where there can be no copy."""
+"""Copies of a user's model: what is copied, what is shared, and an error where there can be no copy."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection, Sequence
 
 from torch import Tensor, nn
 
-from tradi._torch import compiled_module
+from tradi._torch import compiled_module, tree_leaves, version_of
+
+
+def is_named(thing: object, name: str, libraries: Sequence[str]) -> bool:
+    """Whether a thing is of a class of this name in one of these libraries, none of which is imported for that."""
+    return any(kind.__name__ == name and kind.__module__.split(".")[0] in libraries for kind in type(thing).__mro__)
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The user's own module inside torch.compile, DataParallel and DistributedDataParallel wrappers."""
+    """The user's own module inside torch.compile, DataParallel, DistributedDataParallel and Fabric's wrappers."""
     while True:
-        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            model = model.module
+        parallel = isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel)
+        if parallel or is_named(model, "_FabricModule", ("lightning", "lightning_fabric")):
+            model = model.module  # type: ignore[assignment]
             continue
         inner = compiled_module(model)
         if inner is None:
@@ -21,19 +28,99 @@ def unwrap(model: nn.Module) -> nn.Module:
         model = inner
 
 
-def copied(model: nn.Module) -> nn.Module:
-    """A copy of the user's own module.
+def copied(model: nn.Module, own: Collection[str] = ()) -> nn.Module:
+    """A copy of the user's own module: all that training can change is copied, and frozen parameters are shared.
+
+    A frozen parameter (`requires_grad=False`) has an object of its own in the copy, around the same memory.
+    `Snapshot` notices if it changes after all. Parameters of other classes than torch's are copied.
+
+    Args:
+        model: it is left as it is.
+        own: names of parameters that are copied though they are frozen.
 
     Raises:
         RuntimeError: if the module cannot be copied; it says why.
     """
     model = unwrap(model)
+    named = model.named_parameters()
+    return _copy(model, [p for name, p in named if not p.requires_grad and name not in own])
+
+
+def sharing(model: nn.Module, own: Collection[str] = ()) -> nn.Module:
+    """A module of its own that shares all parameters with a snapshot, which nobody changes; buffers are copied.
+
+    Args:
+        model: it is left as it is.
+        own: names of parameters that are copied.
+
+    Raises:
+        RuntimeError: if the module cannot be copied; it says why.
+    """
+    return _copy(model, [p for name, p in model.named_parameters() if name not in own])
+
+
+def _copy(model: nn.Module, shared: list[nn.Parameter]) -> nn.Module:
     # torch refuses to copy what a forward left behind on a module (the old weight_norm, a cached activation).
-    left = {id(t): t.detach().clone() for t in _attributes(model) if not t.is_leaf}
+    memo: dict[int, Tensor] = {id(t): t.detach().clone() for t in _attributes(model) if not t.is_leaf}
+    for parameter in shared:
+        if type(parameter) is nn.Parameter and not parameter.is_inference():  # of which torch counts the changes
+            memo[id(parameter)] = nn.Parameter(parameter.detach(), parameter.requires_grad)
     try:
-        return copy.deepcopy(model, left)
+        return _without_autocast(copy.deepcopy(model, memo))
     except Exception as error:
         raise RuntimeError(f"the model cannot be copied, and members need a copy of it: {error}") from error
+
+
+def _without_autocast(model: nn.Module) -> nn.Module:
+    """A copy as it was before accelerate put mixed precision around its forward; outputs of its layers stay views."""
+    own = vars(model).pop("_original_forward", None)
+    if own is not None:
+        vars(model)["forward"] = own  # bound to the copy, as copies of bound methods are
+    return model
+
+
+class Snapshot:
+    """A network whose weights must stay as they are, some of which it may share with a live model.
+
+    Changes in place are noticed by torch's version counter; those by way of `parameter.data` are not counted. A deep
+    copy shares nothing.
+
+    Args:
+        model: the network.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        counted = ((name, p) for name, p in model.named_parameters() if not p.is_inference())
+        self._versions = [(name, p, version_of(p)) for name, p in counted]
+
+    @property
+    def model(self) -> nn.Module:
+        """The network, as it was: see `check`."""
+        self.check()
+        return self._model
+
+    def check(self) -> None:
+        """Raise if the network is not what it was.
+
+        Raises:
+            RuntimeError: if a weight was changed in place since.
+        """
+        for name, parameter, version in self._versions:
+            if version_of(parameter) != version:
+                raise RuntimeError(
+                    f"{name} was changed in place (by an optimizer, load_state_dict or hand) after this snapshot was "
+                    "taken, which shares frozen weights with the live model: take it again, or take "
+                    "copy.deepcopy(posterior), which shares nothing, before frozen weights change"
+                )
+
+    def __reduce__(self) -> tuple[type[Snapshot], tuple[nn.Module]]:
+        return Snapshot, (self.model,)  # whose tensors count from 0
+
+
+def tensors_in(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters and buffers that a module holds, by name, detached but not copied."""
+    return {name: parameter.detach() for name, parameter in model.named_parameters()} | dict(model.named_buffers())
 
 
 def check_copyable(model: nn.Module) -> None:
@@ -50,5 +137,6 @@ def check_copyable(model: nn.Module) -> None:
 
 
 def _attributes(model: nn.Module) -> list[Tensor]:
-    """Tensors that modules hold as plain attributes."""
-    return [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor)]
+    """Tensors that modules hold as plain attributes, also in lists and dictionaries, or as buffers."""
+    held = (leaf for module in model.modules() for leaf in tree_leaves(list(vars(module).values())))
+    return [leaf for leaf in held if isinstance(leaf, Tensor)]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import operator
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -16,24 +16,35 @@ from torch import Tensor, nn
 
 from tradi.ensemble.batches import Caller, Pair, as_loader, batches, check_reiterable, in_parts
 from tradi.ensemble.batchnorm import paired, refreshed, running_layers, statistics_of
-from tradi.ensemble.copying import copied
-from tradi.ensemble.files import read, write
+from tradi.ensemble.copying import Snapshot, copied
+from tradi.ensemble.files import naming, read, write
 from tradi.ensemble.joining import appended, concatenated, joined, put, room, stacked
 from tradi.ensemble.packing import packed, unpacked
-from tradi.ensemble.parameter_swap import ParameterSwap, SwappedIn
+from tradi.ensemble.parameter_swap import SwappedIn
+from tradi.ensemble.serving import ServingModule
+from tradi.ensemble.stages import Stages
 from tradi.prediction.likelihoods import Likelihood, check_likelihood, task_of
 from tradi.progress import track
+from tradi.sharding import local
 
-KEEP_BYTES = 1 << 28  # members are kept once drawn where all of them fit in this; otherwise only as many at a time
+KEEP_BYTES = 1 << 28  # of members' own weights that are kept between calls, unless the user says otherwise
+PART_BYTES = 1 << 28  # of a data set that members take turns over
 
 State = dict[str, Tensor]
+Run = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
 class Ensemble:
     """Members of one architecture with weights of their own, run one after another.
 
+    Threads may share it: each runs members in a module of its own, around the same weights.
+
+    `keep_bytes`, which may be set, is how many bytes of members' weights are kept once drawn. Only what members do not
+    have in common counts. Members that do not fit are drawn again at every call.
+
     Args:
-        model: gives the architecture and whatever a member does not draw. It must belong to the ensemble alone.
+        model: gives the architecture and whatever a member does not draw. It must belong to the ensemble alone, but
+            for parameters that nobody changes.
         draw: weights of member i, by parameter name: a function of i and nothing else.
         size: number of members.
         trained: what the networks that members were drawn around hold in place of the model's own; member i belongs to
@@ -64,7 +75,9 @@ class Ensemble:
         if refresh is not None:
             check_reiterable(refresh, "refresh")
         self.likelihood = likelihood
-        self._model = model.eval()
+        self.keep_bytes = KEEP_BYTES
+        self._snapshot = Snapshot(model.eval())
+        self._model = model
         self._draw = draw
         self._size = size
         self._trained = trained
@@ -74,10 +87,10 @@ class Ensemble:
         self._buffers = dict(model.named_buffers())
         self._statistics: dict[int, State] = {}
         self._kept: dict[int, State] = {}
-        self._swap = ParameterSwap(model)
+        self._kept_bytes = 0
         self._caller = Caller(model)
-        self._fit = KEEP_BYTES // max(sum(t.nbytes for t in self._shared.values()), 1)
-        self._lock = threading.RLock()  # members take turns in one module
+        self._stages = Stages(model)
+        self._lock = threading.RLock()  # one thread draws or refreshes
 
     def __repr__(self) -> str:
         weights = sum(parameter.numel() for parameter in self._shared.values())
@@ -106,16 +119,18 @@ class Ensemble:
     def __getitem__(self, i: int) -> nn.Module:
         """Member i as an ordinary module of its own, in eval mode.
 
+        Frozen weights that it did not draw are shared: train them in `copy.deepcopy(ensemble[i])` alone.
+
         Raises:
             IndexError: if there is no such member.
         """
         i = self._index(i)
         self._make_ready()
         with torch.inference_mode(False), torch.no_grad():
-            with self._lock:
-                module = copy.deepcopy(self._model)
+            own = self._own(i)
+            module = copied(self._model, own=own)
             tensors = dict(module.named_parameters()) | dict(module.named_buffers())
-            for name, value in self._own(i).items():
+            for name, value in own.items():
                 tensors[name].copy_(value)
         return module
 
@@ -126,7 +141,11 @@ class Ensemble:
         alone. The model must return new tensors: one that it fills again at every call is the last member's for all.
         """
         self._make_ready()
-        return joined(stacked, [self._run(self._swapped(i), args, kwargs) for i in range(self._size)])
+        outputs = []
+        for i in range(self._size):
+            with self._member(i) as run:
+                outputs.append(run(args, kwargs))
+        return joined(stacked, outputs)
 
     def predict(self, data: Any, *, likelihood: Likelihood | None = None) -> Any:
         """The prediction of the task: the members' averaged probabilities, or their mixture of Gaussians.
@@ -176,7 +195,7 @@ class Ensemble:
         """
         self._make_ready()
         number = 0
-        for part in in_parts(batches(loader, "loader", self._like), KEEP_BYTES):
+        for part in in_parts(batches(loader, "loader", self._like), PART_BYTES):
             for i in range(self._size):
                 for place, (output, target) in enumerate(self._member_outputs(i, part)):
                     yield i, number + place, output, target
@@ -187,7 +206,7 @@ class Ensemble:
         self._make_ready()
         loader = as_loader(data, "data")
         done = []
-        for part in in_parts(batches(loader, "data", self._like), KEEP_BYTES):
+        for part in in_parts(batches(loader, "data", self._like), PART_BYTES):
             everything: Any = None  # made for all members once the first has shown its form, and filled in place
             for i in track(range(self._size), "predicting", self._size):
                 member = joined(concatenated, [wanted(*pair) for pair in self._member_outputs(i, part)])
@@ -198,26 +217,49 @@ class Ensemble:
         return done[0] if len(done) == 1 else joined(appended, done)
 
     def _member_outputs(self, i: int, data: Iterable[Pair]) -> Iterator[Pair]:
-        member = self._swapped(i)
-        for inputs, target in data:
-            args, kwargs = self._caller.arguments(inputs, target)
-            with torch.no_grad():
-                output = self._run(member, args, kwargs)
-            yield output, target
+        with self._member(i) as run:
+            for inputs, target in data:
+                args, kwargs = self._caller.arguments(inputs, target)
+                with torch.no_grad():
+                    output = run(args, kwargs)
+                yield output, target
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: str | PathLike[str], *, whole: bool = False) -> None:
         """Write all members to a safetensors file: whoever loads it needs no posterior and no training data.
 
         It holds the weights and BatchNorm statistics of every member, what members share once, and the likelihood.
         BatchNorm is refreshed first if that is due. All members are in memory meanwhile. `tradi.load_ensemble` reads
         the file, and the members predict the same, bit for bit, on the same machine.
 
+        Args:
+            path: of the file.
+            whole: write frozen weights too. Without them the file is for models that have the same ones already, which
+                is checked.
+
         Raises:
             ValueError: if there is more to members than tensors, as with MCDropout.
-            FileNotFoundError: if the folder does not exist.
+            OSError: if it cannot be written; what was there before still is.
         """
         self._make_ready()
-        write(path, "an ensemble", packed(self._model, [self._own(i) for i in range(self._size)], self.likelihood))
+        members = [self._own(i) for i in range(self._size)]
+        write(path, "an ensemble", packed(self._model, members, self.likelihood, whole))
+
+    def as_module(self, *, likelihood: Likelihood | None = None) -> ServingModule:
+        """All members in one `nn.Module` that returns the prediction's fields as tensors, in a dict by name.
+
+        For serving, export and libraries that take a network; see docs/serving.md. Members' weights are copied into it.
+
+        Args:
+            likelihood: what outputs mean, if it is another than the posterior's.
+
+        Raises:
+            TypeError: if the likelihood is not known.
+            ValueError: if there is more to members than tensors, as with MCDropout.
+        """
+        check_likelihood(likelihood)
+        self._make_ready()
+        task = task_of(likelihood or self.likelihood, None, None)
+        return ServingModule(self._model, [self._own(i) for i in range(self._size)], task)
 
     def refresh(self, loader: Iterable[Any]) -> Ensemble:
         """Recompute every member's BatchNorm statistics on the (training) data, now; returns the ensemble itself.
@@ -240,7 +282,7 @@ class Ensemble:
             before = self._refreshed([self._shared | self._buffers | state for state in self._trained], loader)
             statistics: dict[int, State] = {}
             for members in track(self._groups(loader), "refreshing BatchNorm"):
-                fresh = self._refreshed([self._state(i) for i in members], loader)
+                fresh = self._refreshed([*members.values()], loader)
                 for i, own in zip(members, fresh, strict=True):
                     run = i % len(trained)
                     statistics[i] = paired(self._model, own, trained[run], before[run])
@@ -250,17 +292,18 @@ class Ensemble:
 
     def _at_hand(self, loader: Iterable[Any]) -> Iterable[Any]:
         """The data in memory, if it fits: a loader that shuffles would show other samples to every member."""
-        parts = in_parts(batches(loader, "refresh", self._like), KEEP_BYTES)
+        parts = in_parts(batches(loader, "refresh", self._like), PART_BYTES)
         first = next(parts)
         return first if next(parts, None) is None else loader
 
     def _refreshed(self, states: list[State], loader: Iterable[Any]) -> list[State]:
-        with self._lock, torch.inference_mode(False):
+        with self._lock, self._stages.one() as stage, torch.inference_mode(False):
             data = batches(loader, "refresh", self._like)
-            return refreshed(self._model, self._swap, self._caller, states, data)
+            return refreshed(stage.module, stage.swap, self._caller, states, data)
 
     def _make_ready(self) -> None:
         """Refresh at first use where the data for it is known, and warn where it is not."""
+        self._snapshot.check()
         if not self._stale:
             return
         with self._lock:
@@ -274,14 +317,23 @@ class Ensemble:
                 stacklevel=3,
             )
 
-    def _groups(self, loader: Iterable[Any]) -> list[range]:
-        """Members that read the data together: as many as fit in memory, one at the least.
+    def _groups(self, loader: Iterable[Any]) -> Iterator[dict[int, State]]:
+        """Members that read the data together, and what each runs with: as many as fit in memory, one at the least.
 
         Where the data is at hand, each by itself: the weights of one then stay in the cache from batch to batch.
         """
         at_hand = type(loader) in (list, tuple)  # reading it again costs nothing
-        step = 1 if at_hand else min(max(self._fit, 1), self._size)
-        return [range(i, min(i + step, self._size)) for i in range(0, self._size, step)]
+        group: dict[int, State] = {}
+        held = 0
+        for i in range(self._size):
+            own = self._own(i)
+            size = self._bytes_of(own)
+            if group and (at_hand or held + size > self.keep_bytes):
+                yield group
+                group, held = {}, 0
+            group[i] = self._state(own)
+            held += size
+        yield group
 
     @property
     def _like(self) -> Tensor:
@@ -294,31 +346,41 @@ class Ensemble:
             raise IndexError(f"member {i} of an ensemble of {self._size}")
         return i % self._size
 
-    def _run(self, member: SwappedIn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with self._lock, member:
-            return self._model(*args, **kwargs)
+    @contextmanager
+    def _member(self, i: int) -> Iterator[Run]:
+        """How to run member i, as often as need be: a function of arguments and keyword arguments."""
+        state = self._state(self._own(i))
+        with self._stages.one() as stage:
+            yield partial(_run, stage.module, stage.swap.with_state(state))
 
-    def _swapped(self, i: int) -> SwappedIn:
-        return self._swap.with_state(self._state(i))
-
-    def _state(self, i: int) -> State:
+    def _state(self, own: State) -> State:
         # Detached weights stand in for those not drawn, so that no graph is built behind a user's back, and copies of
         # buffers, so that a forward that writes to them leaves nothing behind for the next member.
-        state = self._shared | self._buffers | self._own(i)
+        state = self._shared | self._buffers | own
         return state | {name: state[name].clone() for name in self._buffers}
 
     def _own(self, i: int) -> State:
         return {**self._weights(i), **self._statistics.get(i, {})}
 
     def _weights(self, i: int) -> State:
-        if i in self._kept:
-            return self._kept[i]
-        like = self._shared | self._buffers
-        with torch.inference_mode(False), torch.no_grad():  # what is kept must serve in any mode later
-            weights = {name: _laid_out(value, like.get(name, value)) for name, value in self._draw(i).items()}
-        if self._fit >= self._size:
-            self._kept[i] = weights
-        return weights
+        with self._lock:
+            if i in self._kept:
+                return self._kept[i]
+            like = self._shared | self._buffers
+            with torch.inference_mode(False), torch.no_grad():  # what is kept must serve in any mode later
+                weights = {name: _laid_out(value, like.get(name, value)) for name, value in self._draw(i).items()}
+            size = self._bytes_of(weights)
+            if self._kept_bytes + size <= self.keep_bytes:
+                self._kept[i] = weights
+                self._kept_bytes += size
+            return weights
+
+    def _bytes_of(self, state: State) -> int:
+        """Memory of a member's own, beside what all members share."""
+        known = [*self._shared.values(), *(tensor for trained in self._trained for tensor in trained.values())]
+        common = {local(tensor).untyped_storage().data_ptr() for tensor in known}
+        held = map(local, state.values())
+        return sum(t.nbytes for t in held if t.untyped_storage().data_ptr() not in common)
 
 
 def load_ensemble(path: str | PathLike[str], model: nn.Module) -> Ensemble:
@@ -326,13 +388,23 @@ def load_ensemble(path: str | PathLike[str], model: nn.Module) -> Ensemble:
 
     Args:
         path: of the file.
-        model: a network of the architecture that was trained, on the device where members are to run.
+        model: a network of the architecture that was trained, on the device where members are to run, with the same
+            frozen weights if the file leaves them out.
 
     Raises:
-        ValueError: if the file is not an ensemble, or of another architecture.
+        ValueError: if the file is not an ensemble, was changed, is of another architecture or format version, or leaves
+            out frozen weights and the model has others; it names the file.
+        OSError: if there is no file, or it cannot be read.
     """
-    module, members, likelihood = unpacked(read(path, "an ensemble", model), copied(model))
+    parts = read(path, "an ensemble", model)
+    with naming(path):
+        module, members, likelihood = unpacked(parts, model)
     return Ensemble(module, members.__getitem__, len(members), trained=(), likelihood=likelihood)
+
+
+def _run(module: nn.Module, member: SwappedIn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    with member:
+        return module(*args, **kwargs)
 
 
 def _laid_out(value: Tensor, like: Tensor) -> Tensor:

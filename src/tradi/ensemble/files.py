@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-# What the file says of itself, by what it holds.
-FORMATS = {"a posterior": "tradi-posterior-1", "an ensemble": "tradi-ensemble-1"}
+from tradi.ensemble.batchnorm import running_layers
+from tradi.storage.tensors import check_digest, digest, read_tensors, write_tensors
+from tradi.storage.typed import built
+
+VERSION = 3  # of the format: 1 had neither this number nor a hash, and 2 held frozen weights too
 READERS = {"a posterior": "tradi.load_posterior", "an ensemble": "tradi.load_ensemble"}
+MOST_PARTS = 1 << 16  # runs or members of one file
 
 # Tensors by kind and name, and everything else as JSON.
 Packed = tuple[dict[str, dict[str, Tensor]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a file says of one of its parts: the kinds of tensors in it, and everything else."""
+
+    kinds: tuple[str, ...]
+    about: Any
 
 
 def write(path: str | PathLike[str], what: str, parts: Sequence[Packed]) -> None:
@@ -29,54 +38,83 @@ def write(path: str | PathLike[str], what: str, parts: Sequence[Packed]) -> None
 
     Args:
         path: of the file.
-        what: it holds, one of `FORMATS`.
+        what: it holds, one of `READERS`.
         parts: its contents.
 
     Raises:
-        FileNotFoundError: if the folder does not exist.
+        ValueError: if there are too many parts.
+        OSError: if the folder does not exist, or the file cannot be written.
     """
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"the folder {path.parent} does not exist: make it, or save elsewhere")
+    if len(parts) > MOST_PARTS:
+        raise ValueError(f"a file holds {MOST_PARTS:,} members or runs at the most, got {len(parts):,}: write several")
     tensors = {
-        f"{number}/{kind}/{name}": tensor.detach()
+        f"{number}/{kind}/{name}": tensor
         for number, (kinds, _) in enumerate(parts)
         for kind, named in kinds.items()
         for name, tensor in named.items()
     }
-    about = [{"kinds": list(kinds), **about} for kinds, about in parts]
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        partial.touch()
-        mode = partial.stat().st_mode  # safetensors gives its files to their owner alone
-        save_file(_apart(tensors), partial, {"format": FORMATS[what], "runs": json.dumps(about)})
-        partial.chmod(mode)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    listed = [{"kinds": list(kinds), "about": about} for kinds, about in parts]
+    write_tensors(path, tensors, {"holds": what, "version": VERSION, "parts": listed})
 
 
 def read(path: str | PathLike[str], what: str, model: nn.Module) -> list[Packed]:
     """Read what `write` wrote, onto the device of the model, in memory of its own: the file may change afterwards.
 
     Raises:
-        ValueError: if the file holds something else.
+        ValueError: if the file holds something else, is of another version of the format, or was changed.
+        OSError: if there is no file, or it cannot be read.
     """
+    with naming(path):
+        tensors, about = read_tensors(path)
+        _check_kind(about, what, tensors)
+        assert about is not None
+        check_digest(tensors, about)
+        return _parts(tensors, about, _device(model))
+
+
+@contextmanager
+def naming(path: str | PathLike[str]) -> Iterator[None]:
+    """Whatever is wrong with a file's contents is a ValueError that names the file."""
     try:
-        with safe_open(path, framework="pt", device=str(_device(model))) as file:
-            metadata = file.metadata() or {}
-            tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118 (not a dict)
-    except SafetensorError as error:
-        raise ValueError(f"{path} cannot be read as safetensors: {error}") from error
-    found = metadata.get("format")
-    if found != FORMATS[what]:
-        other = next((f": it is {kind}, which {READERS[kind]} reads" for kind in FORMATS if FORMATS[kind] == found), "")
-        raise ValueError(f"{path} is not {what} that this version of tradi wrote ({FORMATS[what]}){other}")
-    parts: list[Packed] = [({kind: {} for kind in about.pop("kinds")}, about) for about in json.loads(metadata["runs"])]
+        yield
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be loaded: {error}") from error
+
+
+def _check_kind(about: dict[str, Any] | None, what: str, tensors: dict[str, Tensor]) -> None:
+    """Raise for a file that holds something else, or is of another version, of which nothing else is known."""
+    if about is None:
+        if any(key.startswith("0/") for key in tensors):
+            raise ValueError(f"it is of format version 1, and this version of tradi reads version {VERSION}")
+        raise ValueError(f"it is not {what}: tradi did not write it")
+    holds, version = about.get("holds"), about.get("version")
+    if holds != what:
+        reader = READERS.get(holds) if isinstance(holds, str) else None
+        raise ValueError(f"it is not {what}" + (f": it is {holds}, which {reader} reads" if reader else ""))
+    if version != VERSION or isinstance(version, bool):
+        shown = str(version)[:20]
+        raise ValueError(f"it is of format version {shown}, and this version of tradi reads version {VERSION}")
+
+
+def _parts(tensors: dict[str, Tensor], about: dict[str, Any], device: torch.device) -> list[Packed]:
+    listed = built(tuple[_Part, ...], about.get("parts"), "parts")
+    if not 0 < len(listed) <= MOST_PARTS:
+        raise ValueError(f"parts must be 1 to {MOST_PARTS:,}, got {len(listed):,}")
+    parts: list[Packed] = [({kind: {} for kind in one.kinds}, one.about) for one in listed]
+    places = {f"{number}/{kind}": kinds[kind] for number, (kinds, _) in enumerate(parts) for kind in kinds}
     for key, tensor in tensors.items():
-        number, kind, name = key.split("/", 2)
-        parts[int(number)][0][kind][name] = tensor
+        place, slash, name = _split(key)
+        if place not in places or not slash:
+            raise ValueError(f"it holds a tensor {key[:200]!r} that none of its parts has")
+        places[place][name] = tensor.to(device)
     return parts
+
+
+def _split(key: str) -> tuple[str, str, str]:
+    """part/kind, the slash behind it, and the name."""
+    number, _, rest = key.partition("/")
+    kind, slash, name = rest.partition("/")
+    return f"{number}/{kind}", slash, name
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -86,13 +124,87 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: p.detach() for name, p in model.named_parameters()} | buffers
 
 
-def fill(model: nn.Module, saved: dict[str, Tensor]) -> None:
-    """Put saved tensors into the model, or say how the two differ."""
-    own = model_tensors(model)
-    check_same_architecture(saved, own, "the file")
+@dataclass(frozen=True)
+class Frozen:
+    """The weights that were frozen when a file was written.
+
+    Args:
+        names: of the parameters.
+        sha256: of their contents, where the file leaves them out; None where it holds them.
+    """
+
+    names: tuple[str, ...]
+    sha256: str | None
+
+    @staticmethod
+    def of(model: nn.Module, own: Collection[str], whole: bool) -> Frozen:
+        """The parameters of a model that are neither trainable nor among its own; left out unless the file is whole."""
+        left = {n: p.detach() for n, p in model.named_parameters() if not p.requires_grad and n not in own}
+        return Frozen(tuple(left), None if whole or not left else digest(left, {}))
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Names of those that the file does not hold."""
+        return frozenset() if self.sha256 is None else frozenset(self.names)
+
+    def check(self, model: nn.Module) -> None:
+        """Raise unless the model has the weights that the file leaves out.
+
+        Raises:
+            ValueError: if they are not its parameters, or others.
+        """
+        own = {name: parameter.detach() for name, parameter in model.named_parameters()}
+        if len(set(self.names)) != len(self.names) or not set(self.names) <= own.keys():
+            raise ValueError(f"frozen weights are not weights of the network, each once: {self.names[:5]}"[:300])
+        if self.sha256 is None:
+            return
+        found = digest({name: own[name] for name in self.names}, {})
+        if found != self.sha256:
+            raise ValueError(
+                f"it leaves out {len(self.names)} weights that were frozen in training, {', '.join(self.names)[:200]}, "
+                f"and the model's are others: their sha256 is {found}, not {self.sha256[:64]}. Give the model the "
+                "weights that training began with, or save with whole=True"
+            )
+
+
+def check_model(saved: dict[str, Tensor], model: nn.Module, frozen: Frozen) -> None:
+    """Raise where saved tensors are not those of a network that a training can have left behind.
+
+    Raises:
+        ValueError: if they are of another architecture, a weight or a statistic of BatchNorm is not finite, or a
+            variance of BatchNorm is negative.
+    """
+    needed = {name: tensor for name, tensor in model_tensors(model).items() if name not in frozen.left_out}
+    check_same_architecture(saved, needed, "the file")
+    statistics = {
+        f"{prefix}.{key}" if prefix else key: key
+        for prefix in running_layers(model)
+        for key in ("running_mean", "running_var")
+    }
+    for name in saved.keys() & {*dict(model.named_parameters()), *statistics}:
+        check_values(f"the network's {name}", saved[name], negative=statistics.get(name) != "running_var")
+
+
+def check_values(what: str, tensor: Tensor, negative: bool = True) -> None:
+    """Raise for numbers that are not finite, or negative where none may be.
+
+    Raises:
+        ValueError: if one is.
+    """
+    if not tensor.isfinite().all():
+        raise ValueError(f"{what} is NaN or infinite")
+    if not negative and (tensor < 0).any():
+        raise ValueError(f"{what} is negative")
+
+
+def fill(model: nn.Module, saved: dict[str, Tensor], frozen: Frozen) -> None:
+    """Put saved tensors, which `check_model` found nothing wrong with, into the model, and freeze what was frozen."""
     with torch.no_grad():
-        for name, tensor in own.items():
-            tensor.copy_(saved[name])
+        for name, tensor in model_tensors(model).items():
+            if name in saved:
+                tensor.copy_(saved[name])
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name not in frozen.names and parameter.is_floating_point())
 
 
 def check_same_architecture(theirs: dict[str, Tensor], ours: dict[str, Tensor], source: str) -> None:
@@ -109,18 +221,6 @@ def check_same_architecture(theirs: dict[str, Tensor], ours: dict[str, Tensor], 
             f"{source} is of another architecture: only in it {sorted(theirs.keys() - ours.keys())}, only in the model "
             f"{sorted(ours.keys() - theirs.keys())}, forms (its, the model's) that differ {differing}"
         )
-
-
-def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors, contiguous and without shared memory, as safetensors wants them; copied only where they are not."""
-    found, seen = {}, set()
-    for key, tensor in tensors.items():
-        own = tensor.contiguous()
-        storage = own.untyped_storage()
-        shared = storage.nbytes() != own.nbytes or storage.data_ptr() in seen
-        found[key] = own.clone() if shared else own
-        seen.add(found[key].untyped_storage().data_ptr())
-    return found
 
 
 def _device(model: nn.Module) -> torch.device:

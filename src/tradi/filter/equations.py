@@ -30,8 +30,11 @@ class Equations(Protocol):
 
     needs_gradient: bool
 
-    def start(self, weight: Tensor, fan_in: int) -> tuple[Tensor, Tensor]:
-        """Mean and variance before the first update; `weight` is the value that the first update will observe."""
+    def start(self, weight: Tensor, fan_in: int, rows: int) -> tuple[Tensor, Tensor]:
+        """Mean and variance before the first update; `weight` is the value that the first update will observe.
+
+        It may be a part of the whole weight, which has so many rows.
+        """
         ...
 
     def step(self, at: Step, add: Accumulate) -> None:
@@ -73,8 +76,8 @@ class Trajectory:
 
     needs_gradient = False
 
-    def start(self, weight: Tensor, fan_in: int) -> tuple[Tensor, Tensor]:
-        del fan_in
+    def start(self, weight: Tensor, fan_in: int, rows: int) -> tuple[Tensor, Tensor]:
+        del fan_in, rows
         return weight.clone(), torch.zeros_like(weight)
 
     def step(self, at: Step, add: Accumulate) -> None:
@@ -97,7 +100,8 @@ class AlgorithmOne:
 
     needs_gradient = True
 
-    def start(self, weight: Tensor, fan_in: int) -> tuple[Tensor, Tensor]:
+    def start(self, weight: Tensor, fan_in: int, rows: int) -> tuple[Tensor, Tensor]:
+        del rows
         return torch.zeros_like(weight), torch.full_like(weight, 2 / fan_in)
 
     def step(self, at: Step, add: Accumulate) -> None:
@@ -119,9 +123,8 @@ class ReleasedCode:
 
     needs_gradient = True
 
-    def start(self, weight: Tensor, fan_in: int) -> tuple[Tensor, Tensor]:
+    def start(self, weight: Tensor, fan_in: int, rows: int) -> tuple[Tensor, Tensor]:
         del fan_in
-        rows = len(weight) if weight.ndim else 1
         return torch.zeros_like(weight), torch.full_like(weight, math.sqrt(2 / rows))
 
     def step(self, at: Step, add: Accumulate) -> None:

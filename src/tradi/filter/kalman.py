@@ -94,18 +94,16 @@ class State:
     observed: int = 0
 
     def advance(self, gains: Callable[[int, int], Gains | None]) -> Gains | None:
-        """Count a step and return its gains, or None if the filter skips it."""
+        """Count a step and return the gains to observe it with, or None if the filter skips it."""
         self.step += 1
-        found = gains(self.observed, self.step)
-        if found is not None:
-            self.observed = self.step
-        return found
+        return gains(self.observed, self.step)
 
     def update(self, kalman: Kalman, weight: Tensor, gradient: Tensor, lr: Rate) -> None:
         """Track one optimizer step that ended at `weight`; `gradient` is read only if the equations need it."""
         gains = self.advance(kalman.gains)
         if gains is not None:
             needed = gradient if kalman.equations.needs_gradient else None
+            self.observed = self.step
             observe(kalman.equations, [Observation(self.mean, self.second, weight, needed, lr)], gains)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tradi.ensemble.copying import copied
+from tradi.ensemble.copying import tensors_in
 from tradi.ensemble.ensemble import Ensemble
-from tradi.ensemble.files import check_same_architecture, model_tensors, read, write
+from tradi.ensemble.files import check_same_architecture, model_tensors, naming, read, write
 from tradi.extras import require
 from tradi.methods.single_network import SingleNetwork
-from tradi.posterior.posterior import Posterior, load_posterior
+from tradi.posterior.fitting import SearchOptions
+from tradi.posterior.posterior import Posterior, load_posterior, scaled_together
 from tradi.prediction.likelihoods import Likelihood
 from tradi.progress import track
 
@@ -64,7 +66,7 @@ class DeepEnsemble:
                 in different ways.
         """
         seed, members = operator.index(seed), len(self.runs) if members is None else members
-        if members > len(self.runs) and not all(run.mean for run in self.runs):
+        if members > len(self.runs) and not all(run.has_noise for run in self.runs):
             raise ValueError(
                 f"cannot sample {members} members from {len(self.runs)} runs: a plain network is only one member, "
                 "so train more runs or track them"
@@ -78,18 +80,10 @@ class DeepEnsemble:
                 "architecture in common: sample from each run by itself"
             )
         # Everything in a run's own module, since all members run in the first run's.
-        trained = [
-            {name: parameter.detach() for name, parameter in module.named_parameters()} | dict(module.named_buffers())
-            for module in modules
-        ]
-
-        def draw(i: int) -> dict[str, Tensor]:
-            number = i % len(runs)
-            return trained[number] | runs[number].draw(i, seed)
-
+        trained = [tensors_in(module) for module in modules]
         return Ensemble(
             first.architecture(),
-            draw,
+            partial(_drawn, trained, runs, seed),
             members,
             trained=trained,
             moved=any(run.moved for run in runs),
@@ -97,14 +91,76 @@ class DeepEnsemble:
             likelihood=likelihood or first.likelihood,
         )
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write all runs to one safetensors file."""
-        write(path, "a posterior", [run.packed() for run in self.runs])
+    def fit(
+        self,
+        train: Iterable[Any],
+        validation: Iterable[Any] | None = None,
+        *,
+        likelihood: Likelihood | None = None,
+        layer: str | None = None,
+        temperature: bool = False,
+        passes: int | None = None,
+        seed: int = 0,
+    ) -> DeepEnsemble:
+        """Condition every run on the training data, then choose one scale for the members of all runs together.
+
+        Runs already disagree, so that together they admit less noise than each by itself. For numbers every run is
+        fitted by itself, conditioned in the way that suits the first. Arguments are those of `Posterior.fit`.
+
+        Raises:
+            TypeError, ValueError: as `Posterior.fit` does.
+        """
+        conditioned = [run.condition(train, likelihood=likelihood, layer=layer) for run in self.runs]
+        options = SearchOptions(temperature=temperature, passes=passes, seed=seed)
+        return DeepEnsemble(scaled_together(conditioned, validation, options))
+
+    def condition(
+        self, train: Iterable[Any], *, likelihood: Likelihood | None = None, layer: str | None = None
+    ) -> DeepEnsemble:
+        """Condition every run on the training data: see `Posterior.condition`."""
+        return DeepEnsemble([run.condition(train, likelihood=likelihood, layer=layer) for run in self.runs])
+
+    def choose_scale(
+        self,
+        validation: Iterable[Any],
+        *,
+        refresh: Iterable[Any] | None = None,
+        likelihood: Likelihood | None = None,
+        members: int = 5,
+        tolerance: float = 0.001,
+        temperature: bool = False,
+        passes: int | None = None,
+        seed: int = 0,
+    ) -> DeepEnsemble:
+        """One scale for the members of all runs together, as loud as validation data admits.
+
+        Arguments are those of `Posterior.choose_scale`.
+        """
+        runs = self.runs if refresh is None else [run.refreshing(refresh) for run in self.runs]
+        options = SearchOptions(members, tolerance, temperature, passes, seed)
+        return DeepEnsemble(scaled_together(runs, validation, options, likelihood))
+
+    def save(self, path: str | PathLike[str], *, whole: bool = False) -> None:
+        """Write all runs to one safetensors file; `whole` as in `Posterior.save`.
+
+        Raises:
+            ValueError: if runs differ in frozen weights, which only a whole file holds.
+        """
+        parts = [run.packed(whole) for run in self.runs]
+        if any(about["frozen"] != parts[0][1]["frozen"] for _, about in parts):
+            raise ValueError("runs differ in their frozen weights, which the file would leave out: pass whole=True")
+        write(path, "a posterior", parts)
 
     @classmethod
     def load(cls, path: str | PathLike[str], model: nn.Module) -> DeepEnsemble:
-        """Read saved runs; `model` gives the architecture."""
-        return cls([Posterior.unpacked(packed, copied(model)) for packed in read(path, "a posterior", model)])
+        """Read saved runs; `model` gives the architecture.
+
+        Raises:
+            ValueError, OSError: as `load_posterior` does.
+        """
+        runs = read(path, "a posterior", model)
+        with naming(path):
+            return cls([Posterior.unpacked(packed, model) for packed in runs])
 
     @classmethod
     def train(
@@ -143,6 +199,11 @@ class DeepEnsemble:
         return cls(list(track(runs, "training an ensemble", len(jobs))))
 
 
+def _drawn(trained: list[dict[str, Tensor]], runs: list[Posterior], seed: int, member: int) -> dict[str, Tensor]:
+    number = member % len(runs)
+    return trained[number] | runs[number].draw(member, seed)
+
+
 def _run(make_model: Callable[[], nn.Module], fit: Fit, seed: int, file: Path | None) -> Posterior:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -159,7 +220,7 @@ def _run(make_model: Callable[[], nn.Module], fit: Fit, seed: int, file: Path | 
         except Exception as error:
             raise RuntimeError(f"the run with seed {seed} failed: {error}") from error
         if file is not None:
-            run.save(file)
+            run.save(file, whole=True)  # what is frozen may have been loaded by `fit`
         return run
 
 

@@ -114,6 +114,8 @@ class SWAG(Tracker):
     def collect(self) -> None:
         """Take the weights as they are now into account."""
         self._collected_at = self.rounds
+        if not self.usable(self.selected.values()):
+            return
         for weight in self.selected.values():
             parameter = weight.parameter
             if weight not in self._collected and not parameter.requires_grad:
@@ -127,9 +129,7 @@ class SWAG(Tracker):
         """What was collected of the weights that are still in the model, by parameter name."""
         return {name: self._collected[w] for name, w in self.selected.items() if w in self._collected}
 
-    def posterior(self) -> Posterior:
-        """A frozen snapshot of what was collected so far."""
-        self.check_up_to_date()
+    def snapshot(self) -> Posterior:
         collected = self._current()
         collections = max((c.count for c in collected.values()), default=0)
         if collections < 2:
@@ -137,7 +137,7 @@ class SWAG(Tracker):
                 f"{collections} collection(s) in {self.rounds} steps, and SWAG needs 2: train longer, or lower "
                 f"start = {self.start} or every = {self.every}"
             )
-        model = copied(self.model)
+        model = copied(self.model, own=collected)
         final = {name: parameter.detach() for name, parameter in model.named_parameters()}
         mean = {name: c.mean.clone() for name, c in collected.items()}
         variance = {name: c.square / c.count for name, c in collected.items()}
@@ -146,9 +146,8 @@ class SWAG(Tracker):
         deviations = {name: _columns(c, min(self.rank, collections)) for name, c in collected.items()}
         return Posterior(model, by_layer(final, mean, variance, deviations=deviations), LowRank())
 
-    def state_dict(self) -> dict[str, Any]:
-        """Tensors and numbers only, by parameter name."""
-        return self.common_state() | {
+    def tracked_state(self) -> dict[str, Any]:
+        return {
             "collected_at": self._collected_at,
             "weights": {
                 name: {
@@ -161,17 +160,34 @@ class SWAG(Tracker):
             },
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from a saved `state_dict()`."""
-        self.check_common_state(state)
-        own = self.selected
-        self.load_common_state(state)
-        self._collected_at = state["collected_at"]
-        self._collected = {}
-        for name, saved in state["weights"].items():
-            device = own[name].parameter.device
-            mean, square, rows = (saved[part].to(device, copy=True) for part in ("mean", "square", "deviations"))
-            self._collected[own[name]] = Collected(mean, square, list(rows), saved["count"])
+    def load_tracked_state(self, state: dict[str, Any]) -> None:
+        own, collected = self.selected, {}
+        try:
+            collected_at = operator.index(state["collected_at"])
+            for name, saved in state["weights"].items():
+                collected[own[name]] = _collected(saved, own[name].parameter)
+        except (AttributeError, LookupError, TypeError, RuntimeError) as error:
+            raise ValueError(f"the checkpoint is damaged: {type(error).__name__}: {error}") from error
+        self._collected_at, self._collected = collected_at, collected
+
+
+def _collected(saved: dict[str, Any], parameter: Tensor) -> Collected:
+    """What was collected of one weight, from a checkpoint.
+
+    Raises:
+        ValueError: if its tensors do not have the weight's shape.
+    """
+    device, dtype = parameter.device, torch.promote_types(parameter.dtype, torch.float32)
+    mean, square, rows = (saved[part].to(device, dtype, copy=True) for part in ("mean", "square", "deviations"))
+    if not mean.shape == square.shape == rows.shape[1:] == parameter.shape:
+        raise ValueError(
+            f"the checkpoint is damaged: a weight of shape {tuple(parameter.shape)} has a mean of shape "
+            f"{tuple(mean.shape)}, squares of {tuple(square.shape)} and deviations of {tuple(rows.shape)}"
+        )
+    count = operator.index(saved["count"])
+    if not len(rows) <= count:
+        raise ValueError(f"the checkpoint is damaged: {len(rows)} deviations in {count} collections")
+    return Collected(mean, square, list(rows), count)
 
 
 def _columns(collected: Collected, columns: int) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
@@ -11,15 +13,20 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tradi._torch import foreach_lerp_, foreach_mul, foreach_norm
+from tradi._torch import foreach_lerp_, foreach_mul
 from tradi.ensemble.copying import copied
 from tradi.filter.equations import Gains, Rate
 from tradi.filter.kalman import Kalman, Observation, State, observe
 from tradi.posterior.covariance import Covariance, FourierFeatures
 from tradi.posterior.layers import by_layer, share_out
 from tradi.posterior.posterior import Posterior
+from tradi.posterior.sharded import posterior_of_shards
+from tradi.sharding import all_of, part_of
 from tradi.tracking.selection import Select, Weight, check_trackable, except_normalisation, flat
 from tradi.tracking.tracker import Rates, Tracker
+from tradi.tracking.usable import norms
+
+SETTLED = 10  # steps of other weights: more than any round of several optimizers
 
 
 @dataclass(eq=False)
@@ -31,24 +38,42 @@ class Block:
 
     @property
     def sizes(self) -> list[int]:
-        return [weight.parameter.numel() for weight in self.weights]
+        return [weight.local.numel() for weight in self.weights]
 
     def by_name(self, values: Tensor) -> dict[str, Tensor]:
-        """A copy of flat values, by parameter name and in the parameters' shapes."""
+        """A copy of flat values, by parameter name and in the shapes of what this process holds."""
         pieces = zip(self.weights, values.split(self.sizes), strict=True)
-        return {weight.name: piece.clone().view(weight.parameter.shape) for weight, piece in pieces}
+        return {weight.name: piece.clone().view(weight.local.shape) for weight, piece in pieces}
+
+    def saved(self, gradients: dict[Weight, Tensor], moved_at: dict[Weight, int], joint: bool) -> dict[str, Any]:
+        """What a checkpoint holds of it; tensors are sharded as the weights are."""
+        places = {weight.name: weight.place for weight in self.weights}
+        mean, second = self.by_name(self.state.mean), self.state.second.clone()
+        if not joint:
+            ((name, second),) = self.by_name(second).items()
+            second = all_of(second, places[name])
+        return {
+            "mean": {name: all_of(own, places[name]) for name, own in mean.items()},
+            "second": second,
+            "step": self.state.step,
+            "observed": self.state.observed,
+            "moved": {weight.name: moved_at.get(weight, 0) for weight in self.weights},
+            "gradient": {w.name: all_of(_by_row(w, gradients.get(w)), places[w.name]) for w in self.weights},
+        }
 
     def seen(self, kalman: Kalman, moved: Rates) -> Observation:
         """The block after a step that moved some of its weights; the others kept their place."""
         state = self.state
-        parameters = [weight.parameter for weight in self.weights]
-        device = parameters[0].device
+        values = [weight.local for weight in self.weights]
+        device = values[0].device
         if state.mean.device != device:
             state.mean, state.second = state.mean.to(device), state.second.to(device)
-        weight = _row(parameters, state)
+        weight = _row(values, state)
         if not kalman.equations.needs_gradient:
             return Observation(state.mean, state.second, weight, None, 0.0)
-        gradient = _row([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters], state)
+        gradients = [weight.local_gradient for weight in self.weights]
+        found = [torch.zeros_like(v) if g is None else g for v, g in zip(values, gradients, strict=True)]
+        gradient = _row(found, state)
         each = [float(moved.get(weight, 0.0)) for weight in self.weights]
         lr: Rate = each[0]
         if state.second.ndim == 2:
@@ -66,6 +91,9 @@ def _row(tensors: Sequence[Tensor], state: State) -> Tensor:
 class TRADI(Tracker):
     """Attach to a model and its optimizer; train as ever; then take the `posterior()`.
 
+    A weight that was frozen, and is, while others took more than ten further steps has its final value for a mean,
+    since that is what the others were trained with. Its variance stays that of its own steps.
+
     Args:
         model: any module, also compiled or wrapped for data-parallel training. It is never modified.
         optimizer: any torch optimizer, or several that share the model.
@@ -75,6 +103,8 @@ class TRADI(Tracker):
         select: which weights to track: a name pattern, a module type, a function of (name, module, parameter), or
             several of these. Default: all trainable ones, save those of normalisation layers.
     """
+
+    takes_shards = True
 
     def __init__(
         self,
@@ -95,6 +125,7 @@ class TRADI(Tracker):
         self._joint = covariance is not None and covariance.joint
         self._blocks: dict[Weight, Block] = {}
         self._gradients: dict[Weight, Tensor] = {}  # the average square of a weight's gradient, one number
+        self._moved_at: dict[Weight, int] = {}  # the last step that moved a weight
         self._gains = lru_cache(maxsize=2)(kalman.gains)  # mostly, all weights count the same steps
         super().__init__(model, optimizer, select)
         self._units(self.tracked)  # what cannot be tracked is an error now, not at the first step
@@ -113,92 +144,111 @@ class TRADI(Tracker):
     def options(self) -> dict[str, Any]:
         return _as_numbers(self.kalman) | {"joint": self._joint}
 
-    def posterior(self) -> Posterior:
-        """A frozen snapshot of what was tracked so far; training may go on and changes nothing in it."""
-        self.check_up_to_date()
-        model = copied(self.model)
-        final = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    def snapshot(self) -> Posterior:
+        blocks = self._current()
         mean: dict[str, Tensor] = {}
         variance: dict[str, Tensor] = {}
         covariance = {}
-        for block in self._current():
+        for block in blocks:
             spread = block.state.second.clone()
             mean |= block.by_name(block.state.mean)
+            settled = [w for w in block.weights if self._is_settled(w)]
+            mean |= {w.name: w.local.detach().to(block.state.mean, copy=True) for w in settled}
             variance |= block.by_name(spread.diagonal() if self._joint else spread)
             if self._joint:
                 covariance[tuple(weight.name for weight in block.weights)] = spread
-        gradient = {weight.name: value.item() for weight, value in self._gradients.items()}
+        gradient = self._average_squares(blocks)
+        if self.is_sharded:
+            return posterior_of_shards(self.model, mean, variance, gradient, self.covariance)
+        model = copied(self.model, own=mean)
+        final = {name: parameter.detach() for name, parameter in model.named_parameters()}
         layers = by_layer(final, mean, variance, covariance, gradient=gradient)
         return Posterior(model, share_out(layers), self.covariance)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Tensors and numbers only, by parameter name: what a restarted run needs to go on bit for bit."""
-        return self.common_state() | {
-            "weights": {
-                block.weights[0].name: {
-                    "mean": block.by_name(block.state.mean),
-                    "second": block.state.second.clone(),
-                    "step": block.state.step,
-                    "observed": block.state.observed,
-                    "gradient": {w.name: self._gradients[w].clone() for w in block.weights if w in self._gradients},
-                }
-                for block in self._current()
-            },
+    def _average_squares(self, blocks: list[Block]) -> dict[str, float]:
+        """The average squared gradient of every weight it is known of, by name."""
+        found = {}
+        for weight in (weight for block in blocks for weight in block.weights):
+            here = self._gradients[weight].item() if weight in self._gradients else math.nan
+            found[weight.name] = here if weight.place is None else math.fsum(weight.place.of_all(here))
+        return {name: value for name, value in found.items() if not math.isnan(value)}
+
+    def tracked_state(self) -> dict[str, Any]:
+        started = self._current()
+        known = {weight for block in started for weight in block.weights}
+        units = self._units([weight for weight in self.tracked if weight not in known])
+        # torch.distributed.checkpoint loads what a state has an entry for: weights that have not moved have one too.
+        blocks = [*started, *(Block(members, _started(self.kalman, members, self._joint)) for members in units)]
+        return {
+            "started": len(known),
+            "weights": {b.weights[0].name: b.saved(self._gradients, self._moved_at, self._joint) for b in blocks},
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from a saved `state_dict()`."""
-        self.check_common_state(state)
+    def load_tracked_state(self, state: dict[str, Any]) -> None:
         own = self.selected
         blocks: dict[Weight, Block] = {}
         gradients: dict[Weight, Tensor] = {}
-        for saved in state["weights"].values():
-            weights = [own[name] for name in saved["mean"]]
-            shapes = {weight.name: weight.parameter.shape for weight in weights}
-            size = sum(shape.numel() for shape in shapes.values())
-            second = saved["second"]
-            square = (size, size) if self._joint else (size,)
-            if any(saved["mean"][name].shape != shape for name, shape in shapes.items()) or second.shape != square:
-                raise ValueError(f"the checkpoint is damaged: what it holds of {list(shapes)} has other shapes")
-            row = torch.cat([value.reshape(-1) for value in saved["mean"].values()])
-            device, dtype = weights[0].parameter.device, _state_dtype(weights[0].parameter)
-            mean, second = row.to(device, dtype), second.to(device, dtype, copy=True)
-            now = State(mean, second, saved["step"], saved["observed"])
-            blocks |= dict.fromkeys(weights, Block(weights, now))
-            gradients |= {own[name]: value.to(device, copy=True) for name, value in saved["gradient"].items()}
-        if state["steps"] and not blocks:
-            raise ValueError(f"the checkpoint is damaged: it is of {state['steps']} steps and holds no weights")
-        self.load_common_state(state)
-        self._blocks, self._gradients = blocks, gradients
+        moved_at: dict[Weight, int] = {}
+        try:
+            for saved in state["weights"].values():
+                block = _saved_block(saved, own, self._joint)
+                if block.state.step:
+                    blocks |= dict.fromkeys(block.weights, block)
+                    moved_at |= {own[name]: operator.index(step) for name, step in saved["moved"].items()}
+                    squares = {own[name]: _saved_gradient(rows, own[name]) for name, rows in saved["gradient"].items()}
+                    gradients |= {weight: square for weight, square in squares.items() if not square.isnan()}
+            started = operator.index(state["started"])
+        except (AttributeError, LookupError, TypeError, RuntimeError) as error:
+            raise ValueError(f"the checkpoint is damaged: {type(error).__name__}: {error}") from error
+        if started != len(blocks):
+            raise ValueError(
+                f"the checkpoint is damaged: it says that {started} weights were tracked and holds {len(blocks)}. If "
+                "torch.distributed.checkpoint loaded it, these are frozen here and were not there"
+            )
+        self._blocks, self._gradients, self._moved_at = blocks, gradients, moved_at
 
     def observe(self, moved: Rates) -> None:
+        self._moved_at |= dict.fromkeys(moved, self.steps)
         if not moved.keys() <= self._blocks.keys():
+            if not self.usable(moved):
+                return  # there is nothing to begin with
             self._start(moved)
         due: dict[Gains, list[Block]] = {}
         for block in dict.fromkeys(map(self._blocks.__getitem__, moved)):
             now = block.state.advance(self._gains)
             if now is not None:
                 due.setdefault(now, []).append(block)
+        seen = [w for blocks in due.values() for block in blocks for w in block.weights if w in moved]
+        gradients = _gradient_norms(seen)
+        if not seen or not self.usable(seen, gradients.values()):
+            return
         for now, blocks in due.items():
+            for block in blocks:
+                block.state.observed = block.state.step
             observe(self.kalman.equations, [block.seen(self.kalman, moved) for block in blocks], now)
-            self._observe_gradients([w for block in blocks for w in block.weights if w in moved], now.variance)
+            known = [w for block in blocks for w in block.weights if w in gradients]
+            self._average_gradients(known, [gradients[w] for w in known], now.variance)
 
     @torch.no_grad()
-    def _observe_gradients(self, weights: list[Weight], gain: float) -> None:
-        """Average the squared gradients over the filter's memory: how much a layer's weights matter to the loss."""
-        pairs = [(w, w.parameter.grad) for w in weights]
-        known = [(w, g) for w, g in pairs if g is not None and g.layout == torch.strided and g.numel()]
-        if not known:
+    def _average_gradients(self, weights: list[Weight], sizes: list[Tensor], gain: float) -> None:
+        """Average the squared gradients over the filter's memory: how much a layer's weights matter to the loss.
+
+        Of a sharded weight that is what the part here adds to the average; only a posterior needs the sum.
+        """
+        if not weights:
             return
-        norms = foreach_norm([gradient.to(_state_dtype(gradient)) for _, gradient in known], 2)
-        squares = foreach_mul(foreach_mul(norms, norms), [1 / gradient.numel() for _, gradient in known])
-        fresh = {w: square for (w, _), square in zip(known, squares, strict=True) if not self._is_tracked(w, square)}
+        squares = foreach_mul(foreach_mul(sizes, sizes), [1 / weight.parameter.numel() for weight in weights])
+        fresh = {w: square for w, square in zip(weights, squares, strict=True) if not self._is_tracked(w, square)}
         self._gradients |= fresh
-        if len(fresh) < len(known):
-            foreach_lerp_([self._gradients[w] for w, _ in known], squares, gain)
+        if len(fresh) < len(weights):
+            foreach_lerp_([self._gradients[w] for w in weights], squares, gain)
 
     def _is_tracked(self, weight: Weight, square: Tensor) -> bool:
         return weight in self._gradients and self._gradients[weight].device == square.device
+
+    def _is_settled(self, weight: Weight) -> bool:
+        """Whether a weight was frozen well before the end; all are frozen, perhaps, when training is over."""
+        return not weight.parameter.requires_grad and self.steps - self._moved_at[weight] > SETTLED
 
     def _current(self) -> list[Block]:
         """The blocks whose weights are still in the model."""
@@ -217,6 +267,11 @@ class TRADI(Tracker):
         units: dict[str, list[Weight]] = {}
         for weight in weights:
             check_trackable(weight)
+            if self._joint and weight.place is not None:
+                raise TypeError(
+                    f"{weight.name} is sharded over processes, and {self.covariance!r} needs all weights of a layer in "
+                    "one: use Independent() or FourierFeatures()"
+                )
             units.setdefault(weight.layer if self._joint else weight.name, []).append(weight)
         sizes = {name: sum(weight.parameter.numel() for weight in members) for name, members in units.items()}
         itemsize = max((_state_dtype(weight.parameter).itemsize for weight in weights), default=4)
@@ -229,12 +284,61 @@ def _started(kalman: Kalman, weights: list[Weight], joint: bool) -> State:
     means, variances = [], []
     for weight in weights:
         parameter = weight.parameter
-        mean, variance = kalman.equations.start(parameter.detach().to(_state_dtype(parameter)), weight.fan_in)
+        values = weight.local.detach().to(_state_dtype(parameter))
+        mean, variance = kalman.equations.start(values, weight.fan_in, weight.rows)
         means.append(mean.reshape(-1))
         variances.append(variance.reshape(-1))
     if joint:
         return State(torch.cat(means), torch.cat(variances).diag())
     return State(means[0], variances[0])  # one weight a block, whose memory these are
+
+
+def _by_row(weight: Weight, square: Tensor | None) -> Tensor:
+    """What the weights here add to the average squared gradient, at the first row of them; NaN where it is not known.
+
+    Cut and joined by rows, as weights are for other processes, the numbers keep their sum.
+    """
+    rows = weight.rows if weight.place is None else len(range(*weight.place.rows))
+    if square is None:
+        return weight.local.new_full((rows,), math.nan, dtype=_state_dtype(weight.parameter))
+    column = square.new_zeros(rows)
+    column[:1] = square
+    return column
+
+
+def _gradient_norms(weights: list[Weight]) -> dict[Weight, Tensor]:
+    """The Euclidean norm of each weight's gradient, where it has a dense one."""
+    pairs = [(w, w.local_gradient) for w in weights]
+    known = [(w, g) for w, g in pairs if g is not None and g.layout == torch.strided]
+    return dict(zip([w for w, _ in known], norms([g for _, g in known]), strict=True))
+
+
+def _saved_block(saved: dict[str, Any], own: dict[str, Weight], joint: bool) -> Block:
+    """The block that `Block.saved` was called of.
+
+    Raises:
+        ValueError: if its tensors have other shapes than the weights, or other shards, or its counts are none.
+    """
+    weights = [own[name] for name in saved["mean"]]
+    shapes = {weight.name: weight.parameter.shape for weight in weights}
+    size = sum(shape.numel() for shape in shapes.values())
+    second, expected = saved["second"], (size, size) if joint else shapes[weights[0].name]
+    if any(saved["mean"][name].shape != shape for name, shape in shapes.items()) or second.shape != expected:
+        raise ValueError(f"the checkpoint is damaged: what it holds of {list(shapes)} has other shapes")
+    step, observed = operator.index(saved["step"]), operator.index(saved["observed"])
+    if not 0 <= observed <= step:
+        raise ValueError(f"the checkpoint is damaged: {list(shapes)} were observed at {observed} of {step} steps")
+    device, dtype = weights[0].local.device, _state_dtype(weights[0].parameter)
+    row = torch.cat([part_of(saved["mean"][weight.name], weight.place).reshape(-1) for weight in weights])
+    if not joint:
+        second = part_of(second, weights[0].place).reshape(-1)
+    return Block(weights, State(row.to(device, dtype), second.to(device, dtype, copy=True), step, observed))
+
+
+def _saved_gradient(rows: Tensor, weight: Weight) -> Tensor:
+    if rows.shape != (weight.rows,):
+        raise ValueError(f"the checkpoint is damaged: the gradient of {weight.name} has shape {tuple(rows.shape)}")
+    return part_of(rows, weight.place).sum().to(weight.local.device, _state_dtype(weight.parameter))
 
 
 def _state_dtype(parameter: Tensor) -> torch.dtype:

@@ -8,6 +8,7 @@ Curves made of counts can be added, so a large test set can be read in batches (
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -75,7 +76,7 @@ class Calibration:
         return _risk_coverage(self.count[used].flip(0), self.correct[used].flip(0))
 
     def __add__(self, other: Calibration) -> Calibration:
-        checks.one_shape(edges=self.edges, other_edges=other.edges)
+        _check_same_bins(self.edges, other.edges)
         return replace(
             self,
             count=self.count + other.count,
@@ -98,19 +99,28 @@ class APCalibration:
         return (self.correct.double() / self.count).nanmean(0)
 
     def __add__(self, other: APCalibration) -> APCalibration:
+        _check_same_bins(self.edges, other.edges)
+        checks.one_shape(count=self.count, other_count=other.count)
         return replace(self, count=self.count + other.count, correct=self.correct + other.correct)
 
 
 @dataclass(frozen=True, eq=False)
 class ConfidenceHistogram:
-    """Numbers of in-distribution and of OOD samples in each bin of confidence."""
+    """Numbers of in-distribution and of OOD samples in each bin of confidence, or of mutual information."""
 
     edges: Tensor
     inside: Tensor
     ood: Tensor
 
     def __add__(self, other: ConfidenceHistogram) -> ConfidenceHistogram:
+        _check_same_bins(self.edges, other.edges)
         return replace(self, inside=self.inside + other.inside, ood=self.ood + other.ood)
+
+
+def _check_same_bins(edges: Tensor, others: Tensor) -> None:
+    """Raise for counts in different bins: their sums would mean nothing."""
+    if not torch.equal(edges, others):
+        raise ValueError(f"counts in different bins cannot be added: edges {edges.tolist()} and {others.tolist()}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,6 +203,33 @@ def confidence_histogram(confidence: Tensor, is_ood: Tensor, bins: int = 25) -> 
     checks.boolean(is_ood=is_ood)
     checks.unit_interval(confidence=confidence)
     edges, index = _bin(confidence, bins)
+    outside = is_ood.flatten()
+    return ConfidenceHistogram(edges, _count(index[~outside], bins), _count(index[outside], bins))
+
+
+def information_histogram(information: Tensor, is_ood: Tensor, classes: int, bins: int = 25) -> ConfidenceHistogram:
+    r"""Histograms of mutual information, of in-distribution and of OOD samples.
+
+    The bins, $[b^2, (b + 1)^2] \log C / B^2$, are of equal width on a root's scale: most values are close to 0.
+
+    Args:
+        information: in nats, from 0 to log(classes), any shape.
+        is_ood: torch.bool of that shape.
+        classes: number of classes, C.
+        bins: number of bins, B.
+
+    Raises:
+        ValueError: if shapes or types differ, or there are not two classes.
+    """
+    checks.one_shape(information=information, is_ood=is_ood)
+    checks.boolean(is_ood=is_ood)
+    checks.finite(information=information)
+    checks.at_least_one(bins=bins)
+    if classes < 2:
+        raise ValueError(f"classes must be at least 2, got {classes}: there is nothing to be informed of")
+    steps = torch.arange(bins + 1, dtype=torch.float64, device=information.device)
+    edges = math.log(classes) * (steps / bins) ** 2
+    index = torch.bucketize(_flat(information), edges[1:-1])
     outside = is_ood.flatten()
     return ConfidenceHistogram(edges, _count(index[~outside], bins), _count(index[outside], bins))
 

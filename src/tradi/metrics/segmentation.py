@@ -39,6 +39,7 @@ class Confusion:
             raise ValueError("no pixel was counted: every label was ignore_index, so check labels and ignore_index")
 
     def __add__(self, other: Confusion) -> Confusion:
+        checks.one_shape(matrix=self.matrix, other_matrix=other.matrix)
         return Confusion(self.matrix + other.matrix)
 
 

@@ -35,7 +35,7 @@ class Accumulator(Generic[P, T]):
 
     Args:
         measure: a function of a batch whose results can be added: `score_histogram`, `image_average`,
-            `confusion`, `calibration_curve`, `ap_calibration` or `confidence_histogram`.
+            `confusion`, `calibration_curve`, `ap_calibration`, `confidence_histogram` or `information_histogram`.
     """
 
     def __init__(self, measure: Callable[P, T]) -> None:

@@ -19,6 +19,7 @@ from tradi.posterior.rows import Form, is_linear, positions, rows
 SAMPLES = 4096  # training inputs that second moments are measured on, at the most
 PLACES = 8  # positions of a sample, at the most: the same random ones for all samples of a batch
 WIDEST = 2048  # inputs of a layer whose second moments are kept as a matrix; of wider ones the diagonal alone
+WIDE, NARROW = 512, 16  # likewise of wide layers with more than so many inputs per output, such as an adapter's
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Activations(Covariance):
         ValueError: if `floor` is not positive and finite.
     """
 
-    floor: float = 1e-4
+    floor: float = 1e-5
     needs_moments = True
 
     def __post_init__(self) -> None:
@@ -62,7 +63,7 @@ class Activations(Covariance):
             yield moments.weight, slice(None), moments.form.weight(noise, weight.shape).reshape(-1)
             left -= {moments.weight, moments.bias}
         for name in (name for name in layer.weights if name in left):
-            numbers = Stream(seed, member, name).normal(0, layer.weights[name].numel())
+            numbers = Stream(seed, member, name).normal(*layer.span(name))
             yield name, slice(None), numbers.to(layer.mean[name]).mul_(reach)
 
 
@@ -77,6 +78,9 @@ class Gathering:
 
     def __init__(self, module: Any, weight: str, bias: str | None) -> None:
         self._module, self._weight, self._bias = module, weight, bias
+        groups, outputs, inputs = Form.of(module).matrix(module.weight).shape
+        inputs += bias is not None
+        self._whole = inputs <= WIDEST and (inputs <= WIDE or inputs <= NARROW * groups * outputs)
         self._sum: Tensor | None = None
         self._rows = 0
         self._generator = torch.Generator().manual_seed(0)
@@ -97,7 +101,7 @@ class Gathering:
         a = rows(self._module, seen.input, seen.output, at).float()
         if self._bias is not None:
             a = torch.cat([a, a.new_ones(*a.shape[:2], 1)], 2)
-        return (a.mT @ a if a.shape[2] <= WIDEST else a.square().sum(1)), a.shape[1]
+        return (a.mT @ a if self._whole else a.square().sum(1)), a.shape[1]
 
     @property
     def moments(self) -> Moments | None:

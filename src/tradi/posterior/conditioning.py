@@ -196,10 +196,10 @@ class Regression(ABC):
             return self
         return self._with_replay(Replay(self.replay.model, thinned(self.replay.data, rows), self.replay.total))
 
-    def joined_by(self, whole: Regression, more: list[Pair]) -> Regression:
-        """The same, conditioned on all rows of another one and on further rows too."""
-        total = whole.replay.total + sum(map(samples_in, more))
-        return self._with_replay(Replay(whole.replay.model, [*whole.replay.data, *more], total))
+    def joined_by(self, more: list[Pair]) -> Regression:
+        """The same, conditioned on further rows too."""
+        total = self.replay.total + sum(map(samples_in, more))
+        return self._with_replay(Replay(self.replay.model, [*self.replay.data, *more], total))
 
     def _with_replay(self, replay: Replay) -> Regression:
         other = type(self)(replay, self.head, self.likelihood, self.centre)
@@ -225,11 +225,17 @@ class HeadRegression(Regression):
     def __init__(self, replay: Replay, head: Head, *more: Any, **options: Any) -> None:
         modules = dict(replay.model.named_modules())
         self._layers = {name: modules[name] for name in (head.name, *head.siblings)}
+        self.own_names = {name for prefix in self._layers for name in _names(prefix, modules[prefix])}
         super().__init__(replay, head, *more, **options)
         # What further heads on the same features, such as a variance's, give at the centre.
         self._others = [self._further(seen) for _, _, seen in replay.run(self.centre, self._layers)]
+        # Where members differ in these layers alone, what comes before runs once for all of them.
+        self._still = self._sums({}) if self.centre.keys() <= self.own_names else None
 
     def sums(self, state: State) -> list[Sums]:
+        return self._still or self._sums(state)
+
+    def _sums(self, state: State) -> list[Sums]:
         found: list[Sums] = []
         for (_, _, seen), (y, v) in zip(self.replay.run(state, self._layers), self._observed, strict=True):
             phi = self.head.features(seen[self.head.name])
@@ -273,6 +279,10 @@ class HeadRegression(Regression):
         own = whole.pop(head.name)
         parts = [own[..., : head.first], own[..., head.first + head.outputs :], *whole.values()]
         return torch.cat(parts, 2).flatten(0, 1).double()
+
+
+def _names(prefix: str, module: nn.Module) -> list[str]:
+    return [f"{prefix}.{name}" if prefix else name for name, _ in module.named_parameters(recurse=False)]
 
 
 def _width(module: nn.Module) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tradi.ensemble.batches import Caller, Pair, batches, bytes_in, evenly, every_kth, samples_in, thinned
 from tradi.ensemble.batchnorm import running_layers
-from tradi.ensemble.copying import copied
+from tradi.ensemble.copying import sharing
 from tradi.ensemble.joining import concatenated, joined
 from tradi.posterior.activations import SAMPLES, gatherings
 from tradi.posterior.conditioning import HeadRegression, Regression, Replay
@@ -111,7 +111,7 @@ def conditioned(
         TypeError: if the likelihood is none of tradi's own.
         ValueError: if there is no linear layer at the end.
     """
-    replay = Replay(copied(model).eval(), data, total)
+    replay = Replay(sharing(model).eval(), data, total)
     args, kwargs = replay.caller.arguments(*data[0])
     head = find_head(replay.model, args, kwargs, likelihood, layer)
     if isinstance(likelihood, Classification | Tokens | Bernoulli):
@@ -119,13 +119,14 @@ def conditioned(
     if not isinstance(likelihood, Gaussian | SquaredError):
         raise TypeError(f"{likelihood!r} cannot be conditioned: choose the scale alone, with choose_scale(validation)")
     centre = {name: value.to(replay.own[name].dtype) for name, value in centre.items()}
-    regressions: list[Regression] = [HeadRegression(replay, head, likelihood, centre).with_precision_at(centre)]
+    last = HeadRegression(replay, head, likelihood, centre)
+    regressions: list[Regression] = [last.with_precision_at(centre)]
     weights = sum(value.numel() for value in centre.values())
-    if 0 < 8 * weights * weights <= SMALL and not running_layers(model):
+    if not centre.keys() <= last.own_names and 8 * weights * weights <= SMALL and not running_layers(model):
         try:
             whole = NetworkRegression(replay, head, likelihood, centre).with_precision_at(centre)
             with torch.no_grad():
-                whole.module(copied(model))(*args, **kwargs)
+                whole.module(sharing(model))(*args, **kwargs)
             regressions.insert(0, whole)
         except Exception as error:  # whatever torch.func says of an operation that it cannot differentiate both ways
             warnings.warn(f"only the last layer is conditioned, as all weights cannot be: {error}", stacklevel=4)
@@ -134,7 +135,7 @@ def conditioned(
 
 def with_moments(model: nn.Module, layers: list[Layer], data: list[Pair]) -> list[Layer]:
     """The layers with second moments of their inputs, from one forward pass over some of the training inputs."""
-    replay = Replay(copied(model).eval(), thinned(data, SAMPLES), 0)
+    replay = Replay(sharing(model).eval(), thinned(data, SAMPLES), 0)
     found = gatherings(replay.model, layers)
     for _, _, seen in replay.run({}, found):
         for name, here in seen.items():

@@ -11,11 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tradi.posterior.exact import product
 from tradi.posterior.layers import CHUNK, Layer
 from tradi.posterior.randomness import Stream
 from tradi.posterior.waves import Table, Wave
+from tradi.storage.typed import built
 
 LARGE = 1 << 13  # weights of a layer, at the least, that are worth a table: for fewer the formula is done sooner
+MOST_FEATURES = 1 << 12
 DENSE = 5  # weights for every entry of a table, at the least: to make an entry takes five times what it saves
 
 Piece = tuple[str, slice, Tensor]  # name of a parameter, which of its weights in a row, and a number for each of these
@@ -55,7 +58,7 @@ class FourierFeatures(Covariance):
     for every layer and member, which makes the members' covariance the RBF one exactly, whatever N is.
 
     Args:
-        features: N.
+        features: N, up to 4,096: a phase for every weight and feature takes memory for both.
         length_scale: ell, in units of the standard deviation of the layer's weights.
         absolute: ell is meant in the weights' own unit instead, as in the paper.
         shrinkage: share, 0 to 1, of each variance that is replaced by the layer's average; 0 is the paper.
@@ -74,8 +77,8 @@ class FourierFeatures(Covariance):
     shared_phases: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.features, int) or self.features < 1:
-            raise ValueError(f"features must be a whole number, at least 1, got {self.features!r}")
+        if not isinstance(self.features, int) or not 1 <= self.features <= MOST_FEATURES:
+            raise ValueError(f"features must be a whole number from 1 to {MOST_FEATURES}, got {self.features!r}")
         if not 0 < self.length_scale < math.inf:
             raise ValueError(f"length_scale must be positive and finite, got {self.length_scale}")
         _check_spreading(self.shrinkage, self.prior_samples)
@@ -126,9 +129,9 @@ class Independent(Covariance):
         _check_spreading(self.shrinkage, self.prior_samples)
 
     def noise(self, layer: Layer, seed: int, member: int) -> Iterator[Piece]:
-        for name, weight in layer.weights.items():
+        for name in layer.weights:
             std = _std(layer, name, slice(None), self.shrinkage, self.prior_samples)
-            yield name, slice(None), Stream(seed, member, name).normal(0, weight.numel()).to(std).mul_(std)
+            yield name, slice(None), Stream(seed, member, name).normal(*layer.span(name)).to(std).mul_(std)
 
 
 @dataclass(frozen=True)
@@ -161,7 +164,8 @@ class FullCovariance(Covariance):
     def noise(self, layer: Layer, seed: int, member: int) -> Iterator[Piece]:
         for names, root in layer.roots.items():
             m = Stream(seed, member, "+".join(names)).normal(0, len(root)).to(root)
-            for name, piece in zip(names, (root @ m).split([layer.weights[n].numel() for n in names]), strict=True):
+            pieces = product(root, m).split([layer.weights[name].numel() for name in names])
+            for name, piece in zip(names, pieces, strict=True):
                 yield name, slice(None), piece
 
 
@@ -178,7 +182,8 @@ def _own_phases(wave: Wave, layer: Layer, seed: int, member: int) -> Iterator[Pi
     """The wave at every weight, with phases that are drawn for this weight alone."""
     features = len(wave.theta)
     for name, chunk, values in _chunks(layer):
-        first, last = chunk.start * features, (chunk.start + len(values)) * features
+        start = layer.span(name)[0] + chunk.start
+        first, last = start * features, (start + len(values)) * features
         drawn = Stream(seed, member, f"{name}/phi").uniform(first, last)
         yield name, chunk, replace(wave, phi=(2 * math.pi * drawn).view(-1, features).T.numpy())(values)
 
@@ -195,11 +200,10 @@ def _chunks(layer: Layer) -> Iterator[Piece]:
 
 def _worth_a_table(wave: Wave, layer: Layer) -> bool:
     """Whether there are so many weights, all tracked in float32, that filling in a table first is faster."""
-    size = sum(w.numel() for w in layer.weights.values())
-    if size < LARGE or any(variance.dtype != torch.float32 for variance in layer.variance.values()):
+    if layer.size < LARGE or any(variance.dtype != torch.float32 for variance in layer.variance.values()):
         return False
     low, high = layer.extent
-    return size > DENSE * (high - low) / wave.spacing and wave.spacing >= torch.finfo(torch.float32).tiny
+    return layer.size > DENSE * (high - low) / wave.spacing and wave.spacing >= torch.finfo(torch.float32).tiny
 
 
 def _check_spreading(shrinkage: float, prior_samples: float | None) -> None:
@@ -226,8 +230,13 @@ def _std(layer: Layer, name: str, part: slice, shrinkage: float, prior_samples: 
 
 
 def covariance_from_options(name: str, options: dict[str, float]) -> Covariance:
-    """The covariance object that `options()` described."""
+    """The covariance object that `options()` described.
+
+    Raises:
+        ValueError: if this version of tradi does not know it, or it has other options.
+    """
     kinds = {kind.__name__: kind for kind in Covariance.__subclasses__()}
     if name not in kinds:
         raise ValueError(f"unknown covariance {name!r}: this version of tradi knows {sorted(kinds)}")
-    return kinds[name](**options)
+    covariance: Covariance = built(kinds[name], options, f"covariance {name}")
+    return covariance

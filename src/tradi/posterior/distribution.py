@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tradi.posterior.covariance import Covariance
 from tradi.posterior.layers import Layer
@@ -20,19 +20,9 @@ class WeightDistribution:
     Args:
         layers: what was tracked.
         covariance: of the noise within a layer.
-
-    Raises:
-        ValueError: if a tracked mean or variance is not finite.
     """
 
     def __init__(self, layers: list[Layer], covariance: Covariance) -> None:
-        for layer in layers:
-            for name, mean in layer.mean.items():
-                if not (mean.isfinite().all() and layer.variance[name].isfinite().all()):
-                    raise ValueError(
-                        f"what was tracked of {name} is not finite: its weights were NaN or infinite at some step; "
-                        "train without divergence (a lower learning rate, gradient clipping) and attach again"
-                    )
         self.layers, self.covariance = layers, covariance
 
     @property
@@ -88,14 +78,26 @@ class WeightDistribution:
         return {name: sums[name].view(value.shape) for name, value in start.items()}
 
 
-def check_finite(model: nn.Module) -> None:
-    """Raise for a network whose training diverged.
+def check_finite(trained: State, layers: list[Layer]) -> None:
+    """Raise for a network whose training diverged; frozen weights, which were not trained, are not looked at.
+
+    Args:
+        trained: the final weights that can be trained, by name.
+        layers: what was tracked.
 
     Raises:
-        ValueError: if a weight is NaN or infinite.
+        ValueError: if a tracked mean or variance, or a tracked or trainable weight, is NaN or infinite.
     """
-    for name, parameter in model.named_parameters():
-        if not parameter.isfinite().all():
+    for layer in layers:
+        for name, mean in layer.mean.items():
+            if not (mean.isfinite().all() and layer.variance[name].isfinite().all()):
+                raise ValueError(
+                    f"what was tracked of {name} is not finite: its weights were NaN or infinite at some step; "
+                    "train without divergence (a lower learning rate, gradient clipping) and attach again"
+                )
+    tracked = {name: weight for layer in layers for name, weight in layer.weights.items()}
+    for name, weight in (trained | tracked).items():
+        if not weight.isfinite().all():
             raise ValueError(f"the weights of {name} are NaN or infinite: training diverged")
 
 

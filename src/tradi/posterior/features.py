@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tradi.ensemble.batches import Caller, as_loader, batches
-from tradi.ensemble.copying import copied
+from tradi.ensemble.copying import sharing, unwrap
 from tradi.posterior.head import Head, find_head, watched
 from tradi.posterior.rows import rows
 from tradi.prediction.likelihood import Likelihood
@@ -22,7 +22,7 @@ def penultimate(
     """Inputs of the layer whose output is the logits, in eval mode; the model itself is left alone.
 
     Args:
-        model: any network that ends in a linear layer; it is copied.
+        model: any network that ends in a linear layer.
         data: inputs (a tensor, an array, or a dict of them), or a loader, which is read once.
         likelihood: what outputs mean; `Classification()` by default.
         layer: name of the layer, where something follows it that is not a view of its output.
@@ -33,7 +33,7 @@ def penultimate(
     Raises:
         ValueError: if no linear layer gives the logits, or there is no data.
     """
-    model = copied(model).eval()
+    model = sharing(unwrap(model)).eval()
     caller, head, found = Caller(model), None, []
     for inputs, target in batches(as_loader(data, "data"), "data", next(model.parameters())):
         args, kwargs = caller.arguments(inputs, target)

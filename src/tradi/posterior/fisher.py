@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from tradi._torch import tree_map
 from tradi.ensemble.batches import Caller, batches
 from tradi.ensemble.batchnorm import running_layers
+from tradi.ensemble.copying import sharing
 from tradi.posterior.layers import Layer
 from tradi.prediction.likelihoods import Likelihood, per_value
 from tradi.progress import track
@@ -39,7 +39,7 @@ def fisher(
         likelihood: of every target under the model's output; NaN is left out.
     """
     with torch.inference_mode(False), torch.enable_grad():
-        model = copy.deepcopy(model).eval()
+        model = sharing(model).eval()
         normalisers = running_layers(model).values()
         own = dict(model.named_parameters())
         weights = {name: own[name].requires_grad_() for layer in layers for name in layer.mean}
@@ -55,7 +55,9 @@ def fisher(
                     layer.train(isinstance(target, Tensor) and len(target) > 1)  # one sample has no statistics
                 args, kwargs = caller.arguments(tree_map(_recordable, inputs), target)
                 values = per_value(likelihood, model(*args, **kwargs), tree_map(_recordable, target))
-                each = values.reshape(len(values), -1).nanmean(1)
+                values = values.reshape(len(values), -1)
+                # A row of NaN alone is left out beforehand: the gradient of its mean would be NaN, times 0 too.
+                each = values[~values.isnan().all(1)].nanmean(1)
                 each = each[each.isfinite()]
                 squares += 1
                 samples += len(each)

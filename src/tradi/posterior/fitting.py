@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from tradi.ensemble.batches import Pair, batches, check_reiterable, samples_in
 from tradi.ensemble.batchnorm import running_layers
-from tradi.ensemble.copying import copied
+from tradi.ensemble.copying import sharing, tensors_in
 from tradi.ensemble.ensemble import Ensemble
 from tradi.posterior import loudness
 from tradi.posterior.activations import Activations
@@ -27,8 +27,9 @@ from tradi.posterior.conditions import (
     with_moments,
 )
 from tradi.posterior.covariance import Independent
+from tradi.posterior.distribution import State
 from tradi.posterior.fisher import fisher
-from tradi.posterior.label_search import LabelSearch
+from tradi.posterior.label_search import LabelSearch, SearchedRun
 from tradi.posterior.laplace import LaplaceHead
 from tradi.posterior.loudness import Averaged, Component
 from tradi.posterior.parts import Parts
@@ -37,6 +38,13 @@ from tradi.posterior.recalibration import recalibrated
 from tradi.posterior.scale_search import Cost
 from tradi.posterior.without_rows import WithoutRows
 from tradi.prediction.likelihoods import Likelihood, check_likelihood
+
+
+class Run(NamedTuple):
+    """A trained network, and what its posterior is made of."""
+
+    model: nn.Module
+    parts: Parts
 
 
 @dataclass(frozen=True)
@@ -80,37 +88,45 @@ def condition(
 
 
 def choose_scale(
-    model: nn.Module,
-    parts: Parts,
+    runs: Sequence[Run],
     validation: Iterable[Any] | None,
     options: SearchOptions,
     likelihood: Likelihood | None = None,
-) -> Parts:
-    """See `Posterior.choose_scale`; without validation data, the training data decides."""
-    cost = Cost(options.passes)
+) -> list[Parts]:
+    """See `Posterior.choose_scale`; without validation data, the training data decides.
+
+    Args:
+        runs: trained networks of one architecture, with what was tracked of each. For labels they are judged together
+            and get one scale; for numbers each is fitted by itself, in the way that the first one prefers.
+        validation: as in `Posterior.choose_scale`; None where there is none.
+        options: of the search.
+        likelihood: as in `Posterior.choose_scale`.
+
+    Raises:
+        TypeError, ValueError: as `Posterior.choose_scale` does, or if only some runs are conditioned.
+    """
+    cost, first = Cost(options.passes), runs[0].parts
+    numbers = isinstance(first.conditioning, Averaged)
+    if len({type(run.parts.conditioning) for run in runs}) > 1:
+        raise ValueError("only some runs are conditioned: call fit(train, validation), which conditions all of them")
     if validation is None:
         warnings.warn(
             "without validation data the noise is chosen on the training data, and error bars are too small where the "
             "network overfits: pass data that was not trained on",
-            stacklevel=3,
+            stacklevel=4,
         )
-    if validation is None and isinstance(parts.conditioning, Averaged):
-        return _numbers_searched(model, parts, [], options, cost)
-    given = parts.refresh if validation is None else validation
+    if validation is None and numbers:
+        return _numbers_searched(runs, [], options, cost)
+    given = first.refresh if validation is None else validation
     assert given is not None
-    _check(model, parts, given)
-    pairs, _ = kept(given, "validation", like(model), VALIDATED)
-    refresh = parts.refresh
-    if refresh is not None:
-        refresh = first_samples(batches(refresh, "refresh", like(model)), REFRESHED)
+    for run in runs:
+        _check(run, given)
+    pairs, _ = kept(given, "validation", like(runs[0].model), VALIDATED)
     check_likelihood(likelihood)
-    task = _estimated(model, parts, inferred(model, pairs, likelihood or parts.likelihood), pairs, refresh)
-    parts = replace(parts, likelihood=task, refresh=refresh)
-    searched = _numbers_searched if isinstance(parts.conditioning, Averaged) else _labels_searched
-    found = searched(model, parts, pairs, options, cost)
-    assert found.scale_search is not None
+    ready = [_ready(run, pairs, likelihood) for run in runs]
+    found = _numbers_searched(ready, pairs, options, cost) if numbers else _labels_searched(ready, pairs, options, cost)
     samples = 0 if validation is None else sum(map(samples_in, pairs))
-    return replace(found, scale_search=replace(found.scale_search, samples=samples))
+    return [_with_search(parts, samples=samples) for parts in found]
 
 
 def like(model: nn.Module) -> Tensor:
@@ -118,63 +134,93 @@ def like(model: nn.Module) -> Tensor:
     return next(model.parameters()).detach()
 
 
-def _numbers_searched(
-    model: nn.Module, parts: Parts, validation: list[Pair], options: SearchOptions, cost: Cost
-) -> Parts:
-    assert isinstance(parts.conditioning, Averaged)
-    ways = parts.conditioning.ways
-    chosen, search = loudness.choose(parts.weights, model, ways, validation, options.members, cost, options.seed)
-    noise = sum(one.share * (one.conditioning.noise or 1.0) for one in chosen.components)
-    task = ways[0].likelihood.tempered(noise)
-    return replace(parts, scale=search.scale, scale_search=search, conditioning=chosen, likelihood=task)
+def _ready(run: Run, validation: list[Pair], likelihood: Likelihood | None) -> Run:
+    """The run with some data for BatchNorm's statistics, and a likelihood that is estimated on validation data."""
+    model, parts = run.model, run.parts
+    refresh = parts.refresh
+    if refresh is not None:
+        refresh = first_samples(batches(refresh, "refresh", like(model)), REFRESHED)
+    task = _estimated(model, parts, inferred(model, validation, likelihood or parts.likelihood), validation, refresh)
+    return Run(model, replace(parts, likelihood=task, refresh=refresh))
 
 
-def _labels_searched(
-    model: nn.Module, parts: Parts, validation: list[Pair], options: SearchOptions, cost: Cost
-) -> Parts:
-    task = parts.likelihood
-    assert task is not None
-    if parts.covariance is not None and parts.covariance.prior_samples is not None:
-        found = fisher(model, parts.layers, validation, task)
-        parts = replace(parts, layers=[replace(one, fisher=f) for one, f in zip(parts.layers, found, strict=True)])
-    search = LabelSearch(parts.weights, model, task, parts.refresh, options.members, options.tolerance, options.seed)
-    way, chosen = search.choose(parts.conditioning, validation, cost)
-    parts = replace(parts, scale=chosen.scale, scale_search=chosen, conditioning=way)
-    return _tempered(model, parts, validation, options) if options.temperature else parts
-
-
-def _tempered(model: nn.Module, parts: Parts, validation: list[Pair], options: SearchOptions) -> Parts:
-    """The same with the temperature that validation data asks for."""
-    assert parts.likelihood is not None
+def _with_search(parts: Parts, **changes: Any) -> Parts:
     assert parts.scale_search is not None
-    ensemble = _members(model, parts, options.members, key("temperature", operator.index(options.seed)))
-    task = recalibrated(ensemble, parts.likelihood, validation)
-    search = replace(parts.scale_search, temperature=task.options()["temperature"])
-    return replace(parts, likelihood=task, scale_search=search)
+    return replace(parts, scale_search=replace(parts.scale_search, **changes))
+
+
+def _numbers_searched(runs: Sequence[Run], validation: list[Pair], options: SearchOptions, cost: Cost) -> list[Parts]:
+    done: list[Parts] = []
+    kind: type | None = None  # members of all runs have one architecture
+    for model, parts in ((run.model, run.parts) for run in runs):
+        assert isinstance(parts.conditioning, Averaged)
+        ways = [way for way in parts.conditioning.ways if kind in (None, type(way))]
+        chosen, search = loudness.choose(parts.weights, model, ways, validation, options.members, cost, options.seed)
+        kind = type(chosen.components[0].conditioning)
+        noise = sum(one.share * (one.conditioning.noise or 1.0) for one in chosen.components)
+        task = ways[0].likelihood.tempered(noise)
+        done.append(replace(parts, scale=search.scale, scale_search=search, conditioning=chosen, likelihood=task))
+    return done
+
+
+def _labels_searched(runs: Sequence[Run], validation: list[Pair], options: SearchOptions, cost: Cost) -> list[Parts]:
+    task = runs[0].parts.likelihood
+    assert task is not None
+    runs = [_with_fisher(run, validation, task) for run in runs]
+    searched = [SearchedRun(run.model, run.parts.weights, run.parts.conditioning) for run in runs]
+    search = LabelSearch(searched, task, runs[0].parts.refresh, options.members, options.tolerance, options.seed)
+    ways, chosen = search.choose(validation, cost)
+    done = [
+        replace(run.parts, scale=chosen.scale, scale_search=chosen, conditioning=way)
+        for run, way in zip(runs, ways, strict=True)
+    ]
+    if not options.temperature:
+        return done
+    ensemble = _members(
+        [run.model for run in runs], done, options.members, key("temperature", operator.index(options.seed))
+    )
+    task = recalibrated(ensemble, task, validation)
+    return [_with_search(replace(parts, likelihood=task), temperature=task.options()["temperature"]) for parts in done]
+
+
+def _with_fisher(run: Run, validation: list[Pair], task: Likelihood) -> Run:
+    parts = run.parts
+    if parts.covariance is None or parts.covariance.prior_samples is None:
+        return run
+    found = fisher(run.model, parts.layers, validation, task)
+    layers = [replace(one, fisher=own) for one, own in zip(parts.layers, found, strict=True)]
+    return Run(run.model, replace(parts, layers=layers))
 
 
 def _estimated(
     model: nn.Module, parts: Parts, task: Likelihood, data: list[Pair], refresh: Iterable[Any] | None
 ) -> Likelihood:
     """The likelihood with what it estimates, such as a noise variance, at the mean network."""
-    mean = _members(model, replace(parts, conditioning=None, scale=0.0, refresh=refresh), 1, 0)
+    mean = _members([model], [replace(parts, conditioning=None, scale=0.0, refresh=refresh)], 1, 0)
     return task.fitted((output, target) for _, _, output, target in mean.iterate(data))
 
 
-def _members(model: nn.Module, parts: Parts, members: int, seed: int) -> Ensemble:
-    """An ensemble of networks of the model's own architecture."""
-    weights = parts.weights
+def _members(models: Sequence[nn.Module], runs: Sequence[Parts], members: int, seed: int) -> Ensemble:
+    """An ensemble of networks of the runs' own architecture, from every run in turn."""
+    trained, weights = [tensors_in(model) for model in models], [parts.weights for parts in runs]
+
+    def draw(i: int) -> State:
+        number = i % len(runs)
+        return trained[number] | runs[number].draw(weights[number], i, seed)
+
     return Ensemble(
-        copied(model),
-        lambda i: parts.draw(weights, i, seed),
-        members,
-        moved=bool(parts.layers),
-        refresh=parts.refresh,
+        sharing(models[0]),
+        draw,
+        max(members, len(runs)),
+        trained=trained,
+        moved=any(parts.layers for parts in runs),
+        refresh=runs[0].refresh,
     )
 
 
-def _check(model: nn.Module, parts: Parts, validation: Iterable[Any]) -> None:
+def _check(run: Run, validation: Iterable[Any]) -> None:
     """Raise for what no search can work with."""
+    model, parts = run.model, run.parts
     if not parts.layers and parts.conditioning is None:
         raise ValueError("this posterior has no noise to scale: nothing was tracked")
     if isinstance(parts.conditioning, WithoutRows):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tradi.posterior.rows import Form, is_linear, rows
 from tradi.prediction.class_likelihoods import Classification, Tokens
 from tradi.prediction.likelihood import Likelihood, same_shape
+from tradi.prediction.number_likelihoods import Gaussian, SquaredError
 
 State = dict[str, Tensor]
 
@@ -66,6 +67,25 @@ class Seen:
     input: Tensor
     output: Tensor
 
+    def picked(self, wanted: Tensor) -> Seen:
+        """The same, of the one position of each sample whose output was wanted; itself where all positions were."""
+        if not _is_picked(self.output, wanted):
+            return self
+        samples, place = torch.arange(len(wanted)), _places(self.output, wanted).int().argmax(1)
+        return Seen(self.input[samples, place], self.output[samples, place])
+
+
+def _is_picked(output: Tensor, wanted: Tensor) -> bool:
+    """Whether a layer ran at all positions and one is wanted, as where decoders classify a text by its last word."""
+    if output.ndim != 3 or wanted.ndim != 2 or wanted.shape != (len(output), output.shape[2]):
+        return False
+    return bool(_places(output, wanted).any(1).all())
+
+
+def _places(output: Tensor, wanted: Tensor) -> Tensor:
+    """Where a sample's output, (samples, positions, outputs), is the wanted one, (samples, outputs)."""
+    return (output == wanted[:, None]).all(2)
+
 
 def by_position(values: Tensor, module: nn.Module, outputs: int) -> Tensor:
     """What a layer gives, (samples, ...), as (samples, positions, outputs); axes of 1 may be left out."""
@@ -115,9 +135,12 @@ def find_head(
         wanted = likelihood.linear(model(*args, **kwargs))
     if layer is not None and layer in seen:
         _check_named(layer, seen[layer].output, wanted, likelihood)
+    places = [_place if layer is None else _named_place]
+    if not isinstance(likelihood, Gaussian | SquaredError):
+        places.append(_picked_place)
     for name in [layer] if layer is not None else reversed(list(seen)):
-        place = _place if layer is None else _named_place
-        found = place(linear[name], seen[name].output, wanted) if name in seen else None
+        tried = (place(linear[name], seen[name].output, wanted) for place in places if name in seen)
+        found = next((place for place in tried if place is not None), None)
         if found is not None and getattr(linear[name], "groups", 1) == 1:
             if not _owns_its_weight(model, linear[name]):
                 raise ValueError(
@@ -184,6 +207,11 @@ def _named_place(module: nn.Module, output: Tensor, wanted: Tensor) -> tuple[int
     """All outputs of a layer that the user named, where the network's output has as many: log_softmax may follow it."""
     width = output.shape[-1 if isinstance(module, nn.Linear) else 1]
     return (0, width) if output.numel() == wanted.numel() else None
+
+
+def _picked_place(module: nn.Module, output: Tensor, wanted: Tensor) -> tuple[int, int] | None:
+    """All outputs of a layer of which the network returns one position of each sample."""
+    return (0, wanted.shape[1]) if isinstance(module, nn.Linear) and _is_picked(output, wanted) else None
 
 
 @contextmanager

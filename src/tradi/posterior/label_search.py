@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,12 +12,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from tradi.ensemble.batches import Pair
-from tradi.ensemble.copying import copied
+from tradi.ensemble.copying import sharing, tensors_in
 from tradi.ensemble.ensemble import KEEP_BYTES, Ensemble
 from tradi.posterior import scale_search
 from tradi.posterior.conditioning import Conditioning, Replay
 from tradi.posterior.distribution import State, WeightDistribution
-from tradi.posterior.laplace import LaplaceHead, head_rows
+from tradi.posterior.laplace import LaplaceHead, best_spread, head_rows
 from tradi.posterior.layers import Layer
 from tradi.posterior.randomness import key
 from tradi.posterior.scale_search import Cost, ScaleSearch, sample_losses
@@ -25,79 +25,110 @@ from tradi.prediction.likelihood import Likelihood
 
 
 @dataclass(frozen=True, eq=False)
-class LabelSearch:
-    """A search for scales on validation data.
+class SearchedRun:
+    """One training run.
 
     Args:
-        weights: to draw from.
         model: the trained network.
+        weights: to draw from.
+        way: how members are conditioned, if they are.
+    """
+
+    model: nn.Module
+    weights: WeightDistribution
+    way: Conditioning | None
+
+    @property
+    def free_layers(self) -> list[Layer]:
+        """The layers whose noise is scaled: all but a head that is conditioned."""
+        head = self.way.head.name if isinstance(self.way, LaplaceHead) else None
+        return [layer for layer in self.weights.layers if layer.name != head]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelSearch:
+    """A search for scales on validation data: one answer for all runs, whose members are judged together.
+
+    Args:
+        runs: of one architecture.
         likelihood: what scales are judged by.
         refresh: training data for BatchNorm's statistics, if there are any.
-        members: networks that a scale is judged by.
+        members: networks that a scale is judged by, at the least; every run has as many of them.
         tolerance: as in `scale_search.largest_accepted`.
         seed: of the search's own random stream: no member that a user samples is judged here.
     """
 
-    weights: WeightDistribution
-    model: nn.Module
+    runs: Sequence[SearchedRun]
     likelihood: Likelihood
     refresh: Iterable[Any] | None
     members: int
     tolerance: float
     seed: int
 
-    def choose(
-        self, way: Conditioning | None, validation: list[Pair], cost: Cost
-    ) -> tuple[Conditioning | None, ScaleSearch]:
-        """The conditioning with the factor on its own noise, and the scale of everything else.
+    def choose(self, validation: list[Pair], cost: Cost) -> tuple[list[Conditioning | None], ScaleSearch]:
+        """Every run's conditioning with the factor on its own noise, and the scale of everything else.
 
         Args:
-            way: how members are conditioned, if they are.
             validation: (inputs, target) pairs.
             cost: counts passes, and bounds them.
         """
-        stream, head = key("scale search", operator.index(self.seed)), None
-        if isinstance(way, LaplaceHead):
-            replay = Replay(copied(self.model).eval(), validation, 0)
-            way = way.best_spread(head_rows(replay, way.head, self.likelihood), stream)
-            head = way.spread
-        if not self._free_layers(way):  # the head is all there is
+        stream = key("scale search", operator.index(self.seed))
+        runs, head = self._with_heads(validation, stream)
+        ways = [run.way for run in runs]
+        if not any(run.free_layers for run in runs):  # the head is all there is
             if not head:
                 warnings.warn(
                     "all members are the trained network: no noise of its last layer, which is all there is, lowers "
                     "the validation NLL",
-                    stacklevel=5,
+                    stacklevel=6,
                 )
-            return way, ScaleSearch(0.0, {}, self.tolerance, self.members, 0, cost.seconds, head)
-        model, drawn = copied(self.model), _Drawn(self.weights, self.members, stream)
+            return ways, ScaleSearch(0.0, {}, self.tolerance, self.members, 0, cost.seconds, head)
+        members = -(-self.members // len(runs)) * len(runs)
+        model, trained = sharing(runs[0].model), [tensors_in(run.model) for run in runs]
+        drawn = [_Drawn(run, stream) for run in runs]
+
+        def member(scale: float, i: int) -> State:
+            number = i % len(runs)
+            return trained[number] | drawn[number].member(scale, i)
 
         def judge(scale: float) -> Tensor:
-            size = 1 if scale == 0 and not head else self.members  # without noise, all members are alike
-            draw = partial(drawn.member, way, scale)
-            ensemble = Ensemble(model, draw, size, moved=True, refresh=self.refresh)
+            # Without noise, all members of a run are alike.
+            size = len(runs) if scale == 0 and not head else members
             cost.passes += size
+            ensemble = Ensemble(model, partial(member, scale), size, trained=trained, moved=True, refresh=self.refresh)
             return sample_losses(ensemble, self.likelihood, validation)
 
-        return way, replace(scale_search.choose(judge, self.tolerance, self.members, cost), head=head)
+        return ways, replace(scale_search.choose(judge, self.tolerance, members, cost), head=head)
 
-    def _free_layers(self, way: Conditioning | None) -> list[Layer]:
-        """The layers whose noise is scaled: all but a head that is conditioned."""
-        head = way.head.name if isinstance(way, LaplaceHead) else None
-        return [layer for layer in self.weights.layers if layer.name != head]
+    def _with_heads(self, validation: list[Pair], stream: int) -> tuple[list[SearchedRun], float | None]:
+        """The runs with the best factor on the noise of their heads, and this factor; None without such heads."""
+        heads, rows = [], []
+        for run in self.runs:
+            if isinstance(run.way, LaplaceHead):
+                heads.append(run.way)
+                rows.append(head_rows(Replay(sharing(run.model).eval(), validation, 0), run.way.head, self.likelihood))
+        if not heads:
+            return [*self.runs], None
+        spread = best_spread(heads, rows, stream)
+        return [
+            replace(run, way=run.way.with_spread(spread)) if isinstance(run.way, LaplaceHead) else run
+            for run in self.runs
+        ], spread
 
 
 class _Drawn:
-    """Members at any scale, of the same noise, which is drawn once where all of it fits in memory."""
+    """Members of a run at any scale, of the same noise, which is drawn once as far as it fits in memory."""
 
-    def __init__(self, weights: WeightDistribution, members: int, stream: int) -> None:
-        self._weights, self._stream = weights, stream
-        self._keep = members * sum(mean.nbytes for mean in weights.mean.values()) <= KEEP_BYTES
+    def __init__(self, run: SearchedRun, stream: int) -> None:
+        self._run, self._stream = run, stream
+        self._fit = KEEP_BYTES // max(sum(mean.nbytes for mean in run.weights.mean.values()), 1)
         self._noise: dict[int, State] = {}
 
-    def member(self, way: Conditioning | None, scale: float, i: int) -> State:
-        noise = self._noise.get(i) or self._weights.noise(i, self._stream)
-        if self._keep:
+    def member(self, scale: float, i: int) -> State:
+        weights, way = self._run.weights, self._run.way
+        noise = self._noise.get(i) or weights.noise(i, self._stream)
+        if len(self._noise) < self._fit:
             self._noise[i] = noise
         if way is None:
-            return self._weights.at(noise, scale)
-        return way.weights(partial(self._weights.at, noise), scale, self._stream, i)
+            return weights.at(noise, scale)
+        return way.weights(partial(weights.at, noise), scale, self._stream, i)

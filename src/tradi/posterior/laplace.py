@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +23,7 @@ JUDGES = 20  # heads that an r is judged by
 FEW = 5  # rows: with about so many, noise must be far better than none to be chosen
 ROWS = 5_000  # samples, pixels or tokens that the curvature is measured on, at the most
 MAX_BYTES = 1 << 26  # of a full curvature matrix: 2,896 weights; larger heads get Kronecker factors
+WIDEST = 4096  # outputs of a head, at the most: the eigenvectors of a matrix over more of them take minutes
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +56,14 @@ class Rows:
         p = logits.softmax(1)
         return p.diag_embed() - p[:, :, None] * p[:, None]
 
+    @property
+    def mean_curvature(self) -> Tensor:
+        """The average of `curvature`, (outputs[, outputs]), which is never held row by row."""
+        if self.independent:
+            return self.curvature.mean(0)
+        p = self.logits.double().softmax(1)
+        return p.mean(0).diag() - p.T @ p / len(p)
+
     def losses(self, logits: Tensor) -> Tensor:
         """Negative log-likelihood of every row under the members of an ensemble: logits (members, rows, outputs)."""
         if self.independent:
@@ -78,8 +88,8 @@ def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = RO
     generator = torch.Generator().manual_seed(0)
     size = sum(len(likelihood.row_targets(target)) for _, target in replay.data)
     there = 0
-    for _, target, seen in replay.run({}, [head.name]):
-        here = seen[head.name]
+    for output, target, seen in replay.run({}, [head.name]):
+        here = seen[head.name].picked(likelihood.linear(output))
         own = likelihood.row_targets(target).to(here.output.device)
         if not own.is_floating_point():
             own = own.long()
@@ -131,16 +141,24 @@ class LaplaceHead(Conditioning):
 
     @staticmethod
     def of(replay: Replay, head: Head, likelihood: Likelihood) -> LaplaceHead:
-        """Measure the curvature on the training data."""
+        """Measure the curvature on the training data.
+
+        Raises:
+            ValueError: if the head is too wide.
+        """
+        if head.outputs > WIDEST:
+            raise ValueError(
+                f"layer {head.name!r} has {head.outputs:,} outputs, and conditioning takes a matrix over all of them, "
+                f"{WIDEST:,} at the most: choose the scale alone, with choose_scale(validation)"
+            )
         rows = head_rows(replay, head, likelihood)
         theta = head.theta(replay.own).double()
-        curvature = rows.curvature
-        kronecker = Kronecker.of(rows, curvature.mean(0))
+        kronecker = Kronecker.of(rows, rows.mean_curvature)
         precision = kronecker.most_probable_precision(theta)
-        blocks = 1 if curvature.ndim == 3 else theta.shape[0]
+        blocks = theta.shape[0] if rows.independent else 1
         size = theta.numel() // blocks
         if 8 * blocks * size * size <= MAX_BYTES:
-            return LaplaceHead(head, theta, Full.of(rows, curvature, precision), precision)
+            return LaplaceHead(head, theta, Full.of(rows, rows.curvature, precision), precision)
         return LaplaceHead(head, theta, replace(kronecker, precision=precision), precision)
 
     def __str__(self) -> str:
@@ -160,20 +178,32 @@ class LaplaceHead(Conditioning):
         theta = self.theta + self.spread * self.noise(seed, member) if self.spread else self.theta
         return draw(scale) | self.head.with_theta(own, theta)
 
-    def best_spread(self, rows: Rows, seed: int) -> LaplaceHead:
-        r"""The same with the r that has the lowest NLL on validation rows, $\bar l + 5 s_d / n$: few rows favour none.
-
-        Nothing is run for it but the head itself.
-        """
+    def moved(self, rows: Rows, seed: int) -> Tensor:
+        """What the noise of some members adds to the logits at r = 1, (members, rows, outputs)."""
         noise = torch.stack([self.noise(seed, i) for i in range(JUDGES)]).to(rows.features)
-        moved = torch.einsum("rd,mcd->mrc", rows.features, noise)
-        quiet = rows.losses(rows.logits[None])
-        price = {0.0: quiet.mean().item()}
-        for spread in SPREADS:
-            excess = rows.losses(rows.logits + spread * moved) - quiet
-            handicap = FEW * excess.std().item() / len(excess) if len(excess) > 1 else math.inf
-            price[spread] = price[0.0] + excess.mean().item() + handicap
-        return self.with_spread(min(price, key=price.__getitem__))
+        return torch.einsum("rd,mcd->mrc", rows.features, noise)
+
+
+def best_spread(heads: Sequence[LaplaceHead], rows: Sequence[Rows], seed: int) -> float:
+    r"""The r with the lowest NLL on validation rows, $\bar l + 5 s_d / n$: few rows favour none.
+
+    Nothing is run for it but the heads themselves.
+
+    Args:
+        heads: one per training run; the runs' predictions are averaged.
+        rows: the same validation rows as the network of each run sees them.
+        seed: of the noise.
+    """
+    losses = rows[0].losses
+    moved = [head.moved(own, seed) for head, own in zip(heads, rows, strict=True)]
+    quiet = losses(torch.stack([own.logits for own in rows]))
+    price = {0.0: quiet.mean().item()}
+    for spread in SPREADS:
+        loud = torch.cat([own.logits + spread * change for own, change in zip(rows, moved, strict=True)])
+        excess = losses(loud) - quiet
+        handicap = FEW * excess.std().item() / len(excess) if len(excess) > 1 else math.inf
+        price[spread] = price[0.0] + excess.mean().item() + handicap
+    return min(price, key=price.__getitem__)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from tradi.posterior.exact import eigh, product, total
 from tradi.posterior.rows import Form
+from tradi.sharding import Place, extremes, sum_over_shards
 
 CHUNK = 1 << 16  # weights that a thread works on at once: they stay in its core's cache meanwhile
 
@@ -36,7 +39,7 @@ class Moments:
         """Eigenvalues, in units of their average, and vectors, of every group."""
         if self.second.ndim == 2:
             return self.second / self.second.mean(1, keepdim=True).clamp_min(1e-30), None
-        values, vectors = torch.linalg.eigh(self.second.double())
+        values, vectors = eigh(self.second)
         return values.clamp_min(0) / values.mean(1, keepdim=True).clamp_min(1e-30), vectors
 
     def inverse_root(self, floor: float) -> Tensor:
@@ -66,6 +69,8 @@ class Layer:
         gradient: average squared gradient of the layer's weights in training; None where it was not tracked.
         moments: second moments of the layer's inputs on training data; None where nobody measured them.
         reach: how far noise may move the layer's weights, beside other layers (see `share_out`).
+        places: of the weights that are sharded over processes: which part of them all other fields hold. The layer's
+            statistics are those of the whole layer, and every process must ask for them together.
     """
 
     name: str
@@ -78,21 +83,51 @@ class Layer:
     gradient: float | None = None
     moments: Moments | None = None
     reach: float | None = None
+    places: dict[str, Place] = field(default_factory=dict)
+
+    def span(self, name: str) -> tuple[int, int]:
+        """The weights of a parameter that are held here, first and one past the last, counted through all of it."""
+        place = self.places.get(name)
+        return (0, self.weights[name].numel()) if place is None else (place.start, place.stop)
+
+    def count(self, name: str) -> int:
+        """How many weights a parameter has, whoever holds them."""
+        return self.places[name].shape.numel() if name in self.places else self.weights[name].numel()
+
+    @cached_property
+    def size(self) -> int:
+        """How many weights the layer has, whoever holds them."""
+        return sum(map(self.count, self.weights))
+
+    def _average(self, values: dict[str, Tensor], bound: float, function: Callable[[Tensor], Tensor]) -> float:
+        """The average of a function of every weight's value, of size `bound` at the most.
+
+        It is a sum of whole multiples of a unit far below the bound, so that no order of summation changes it: shards,
+        threads and devices all find the same number. Each term is rounded to 2^-62 of the bound times the layer's size.
+        """
+        if not 0 < bound < math.inf:
+            return bound  # 0, or what a run that diverged left behind, which a posterior refuses
+        unit = math.ldexp(1.0, max(math.frexp(bound)[1] - 62 + self.size.bit_length(), -1022))
+        sums = {
+            name: sum(
+                int(function(chunk.to(torch.float64, copy=True)).div_(unit).round_().to(torch.int64).sum().item())
+                for chunk in own.reshape(-1).split(CHUNK)
+            )
+            for name, own in values.items()
+        }
+        return sum_over_shards(sums, self.places) / self.size * unit
 
     @cached_property
     def spread(self) -> float:
         """Standard deviation of the layer's final weights: the unit of a relative length-scale."""
-        size = sum(w.numel() for w in self.weights.values())
-        chunks = [chunk for w in self.weights.values() for chunk in w.reshape(-1).split(CHUNK)]
-        centre = sum(chunk.sum(dtype=torch.float64).item() for chunk in chunks) / size
-        square = sum((chunk.double() - centre).square_().sum().item() for chunk in chunks) / size
-        return math.sqrt(square)
+        bound = max(map(abs, self.extent))
+        centre = self._average(self.weights, bound, lambda w: w)
+        return math.sqrt(self._average(self.weights, 4 * bound * bound, lambda w: w.sub_(centre).square_()))
 
     @cached_property
     def extent(self) -> tuple[float, float]:
         """The smallest and the largest of the layer's final weights."""
-        ends = [w.aminmax() for w in self.weights.values()]
-        return min(end.min.item() for end in ends), max(end.max.item() for end in ends)
+        return extremes({name: _ends(own) for name, own in self.weights.items()}, self.places)
 
     @cached_property
     def unit(self) -> float:
@@ -102,23 +137,32 @@ class Layer:
     @cached_property
     def mean_variance(self) -> float:
         """Average of the layer's variances, each clamped to 0."""
-        size = sum(v.numel() for v in self.variance.values())
-        return sum(v.clamp_min(0).double().sum().item() for v in self.variance.values()) / size
+        _, highest = extremes({name: _ends(own) for name, own in self.variance.items()}, self.places)
+        return self._average(self.variance, max(highest, 0.0), lambda v: v.clamp_min_(0))
 
     @cached_property
     def samples(self) -> float:
         """Average of the information about the layer's weights: the number of samples that it comes from."""
         size = sum(f.numel() for f in self.fisher.values())
-        return sum(f.double().sum().item() for f in self.fisher.values()) / size
+        return sum(map(total, self.fisher.values())) / size
 
     @cached_property
     def roots(self) -> dict[tuple[str, ...], Tensor]:
         """Symmetric square roots of the joint covariances; negative eigenvalues are clamped to 0."""
         roots = {}
         for names, matrix in self.covariance.items():
-            values, vectors = torch.linalg.eigh(matrix.double())
-            roots[names] = (vectors * values.clamp_min(0).sqrt() @ vectors.T).to(matrix.dtype)
+            values, vectors = eigh(matrix)
+            half = vectors * values.clamp_min(0) ** 0.25
+            roots[names] = product(half, half.T).to(matrix.dtype)
         return roots
+
+
+def _ends(values: Tensor) -> tuple[float, float]:
+    """The lowest and the highest value; of nothing, what no minimum and no maximum takes notice of."""
+    if not values.numel():
+        return math.inf, -math.inf
+    low, high = values.aminmax()
+    return low.item(), high.item()
 
 
 def share_out(layers: list[Layer]) -> list[Layer]:
@@ -144,6 +188,7 @@ def by_layer(
     deviations: dict[str, Tensor] | None = None,
     fisher: dict[str, Tensor] | None = None,
     gradient: dict[str, float] | None = None,
+    places: dict[str, Place] | None = None,
 ) -> list[Layer]:
     """What was tracked, sorted into layers: the weights that a module owns share the first part of their names."""
     layers: dict[str, Layer] = {}
@@ -155,10 +200,11 @@ def by_layer(
             layer.deviations[name] = deviations[name]
         if fisher:
             layer.fisher[name] = fisher[name]
+        if places and name in places:
+            layer.places[name] = places[name]
     for layer in layers.values():
         if gradient and layer.weights.keys() <= gradient.keys():
-            size = sum(weight.numel() for weight in layer.weights.values())
-            layer.gradient = sum(gradient[name] * weight.numel() for name, weight in layer.weights.items()) / size
+            layer.gradient = sum(gradient[name] * layer.count(name) for name in layer.weights) / layer.size
     for names, matrix in (covariance or {}).items():
         layers[names[0].rpartition(".")[0]].covariance[names] = matrix
     return list(layers.values())

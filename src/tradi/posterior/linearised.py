@@ -10,6 +10,7 @@ from torch.func import functional_call, jacrev, vmap
 
 from tradi._torch import tree_map
 from tradi.ensemble.batches import samples_in
+from tradi.ensemble.copying import sharing
 from tradi.ensemble.linearised import Linearised
 from tradi.posterior.conditioning import Fitted, Regression
 from tradi.posterior.head import State
@@ -67,6 +68,7 @@ class NetworkRegression(Regression):
         return found
 
     def module(self, model: nn.Module) -> nn.Module:
+        model = sharing(model, own=self.centre)
         parameters = dict(model.named_parameters())
         with torch.no_grad():
             for name, value in self.centre.items():

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tradi.ensemble.batches import Pair
-from tradi.ensemble.copying import copied
+from tradi.ensemble.copying import sharing
 from tradi.ensemble.ensemble import Ensemble
 from tradi.posterior.conditioning import Conditioning, Draw, Fitted, Regression
 from tradi.posterior.distribution import State, WeightDistribution
@@ -214,7 +214,7 @@ def choose(
         way = way.with_precision_at(drawn[0])
         fitted = [way.fitted(one) for one in drawn]
         way = way.with_noise(sum(one.noise for one in fitted) / members)
-        ensemble = Ensemble(way.module(copied(model)), lambda i: way.placed(fitted[i], stream, i), members)
+        ensemble = Ensemble(way.module(sharing(model)), lambda i: way.placed(fitted[i], stream, i), members)
         return judged(fitted, way, scale, ensemble, validation)
 
     few = [way.thinned(SEARCHED) for way in ways]
@@ -224,5 +224,9 @@ def choose(
     nll = {one.scale: one.nll for one in tried if type(one.conditioning) is type(best.conditioning)}
     found = ScaleSearch(best.scale, nll, 0.0, members, cost.passes, cost.seconds)
     (whole,) = (way for way in ways if type(way) is type(best.conditioning))
-    joined = (replace(one, conditioning=one.conditioning.joined_by(whole, validation)) for one in shares)
-    return Averaged(tuple(joined), tuple(ways)), found
+    every = whole.joined_by(validation)
+
+    def joined(one: Component) -> Component:
+        return replace(one, conditioning=every.with_prior(one.conditioning.noise, one.conditioning.precisions))
+
+    return Averaged(tuple(map(joined, shares)), tuple(ways)), found

@@ -8,24 +8,54 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tradi.ensemble.files import Packed, fill, model_tensors
+from tradi.ensemble.copying import copied
+from tradi.ensemble.files import Frozen, Packed, check_model, fill, model_tensors
 from tradi.posterior.conditioning import Conditioning
 from tradi.posterior.covariance import covariance_from_options
+from tradi.posterior.file_checks import (
+    About,
+    AboutLaplace,
+    AboutRegression,
+    AboutRoot,
+    check_covariance,
+    check_kinds,
+    check_moments,
+    check_root,
+    check_shares,
+    check_tracked,
+    checked_head,
+)
 from tradi.posterior.head import Head
 from tradi.posterior.laplace import Full, Kronecker, LaplaceHead, Root
-from tradi.posterior.layers import Moments, by_layer
+from tradi.posterior.layers import Layer, Moments, by_layer
 from tradi.posterior.loudness import Averaged
 from tradi.posterior.parts import Parts
-from tradi.posterior.rows import Form
 from tradi.posterior.scale_search import ScaleSearch
-from tradi.posterior.without_rows import Share, WithoutRows
+from tradi.posterior.without_rows import WithoutRows
 from tradi.prediction.likelihoods import likelihood_from_options, likelihood_options
+from tradi.storage.typed import built
 
 Named = dict[str, Tensor]
 
 
-def packed(model: nn.Module, parts: Parts) -> Packed:
-    """What a file needs to know: everything but the data for refreshing.
+def packed(model: nn.Module, parts: Parts, whole: bool) -> Packed:
+    """What a file needs to know: everything but the data for refreshing and, unless it is whole, frozen weights.
+
+    Raises:
+        ValueError: if members are conditioned by a likelihood that is not tradi's.
+    """
+    frozen = Frozen.of(model, [name for layer in parts.layers for name in layer.mean], whole)
+    held = {name: own for name, own in model_tensors(model).items() if name not in frozen.left_out}
+    return packed_with(held, frozen, parts)
+
+
+def packed_with(model: Named, frozen: Frozen, parts: Parts) -> Packed:
+    """What a file needs to know.
+
+    Args:
+        model: the network's tensors that go into the file, by name.
+        frozen: which of its weights were frozen.
+        parts: what its posterior is made of.
 
     Raises:
         ValueError: if members are conditioned by a likelihood that is not tradi's.
@@ -35,7 +65,7 @@ def packed(model: nn.Module, parts: Parts) -> Packed:
     moments = [layer.moments for layer in layers if layer.moments is not None]
     conditioned, how = _packed_conditioning(parts.conditioning)
     tensors = {
-        "model": model_tensors(model),
+        "model": model,
         "mean": _by_parameter(layer.mean for layer in layers),
         "variance": _by_parameter(layer.variance for layer in layers),
         "covariance": {str(i): matrix for i, matrix in enumerate(joint.values())},
@@ -46,8 +76,7 @@ def packed(model: nn.Module, parts: Parts) -> Packed:
     }
     covariance, search = parts.covariance, parts.scale_search
     about = {
-        "covariance": None if covariance is None else type(covariance).__name__,
-        "options": {} if covariance is None else covariance.options(),
+        "covariance": None if covariance is None else (type(covariance).__name__, covariance.options()),
         "scale": parts.scale,
         "joint": list(joint),
         "layers": {layer.name: {"gradient": layer.gradient, "reach": layer.reach} for layer in layers},
@@ -55,36 +84,54 @@ def packed(model: nn.Module, parts: Parts) -> Packed:
         "scale_search": None if search is None else search.packed(),
         "likelihood": likelihood_options(parts.likelihood),
         "conditioning": how,
+        "frozen": asdict(frozen),
     }
     return tensors, about
 
 
-def unpacked(packed: Packed, model: nn.Module) -> Parts:
-    """The parts that `packed` was given; the model, of the same architecture, gets the saved weights.
+def unpacked(packed: Packed, model: nn.Module) -> tuple[nn.Module, Parts]:
+    """What `packed` was given, on the architecture of a model, which is left as it is.
 
     Raises:
-        ValueError: if the model is of another architecture.
+        ValueError: if the model is of another architecture or has other frozen weights, or something is not as a
+            posterior can have left it.
     """
-    tensors, about = packed
-    fill(model, tensors["model"])
+    tensors, about = packed[0], built(About, packed[1], "the posterior")
+    check_kinds(tensors)
+    model = copied(model, own=tensors["model"])
+    check_model(tensors["model"], model, about.frozen)
+    check_tracked(tensors, about, model)
+    covariance = None if about.covariance is None else covariance_from_options(*about.covariance)
+    check_covariance(tensors, about, covariance, model)
+    check_moments(tensors, about, model)
+    conditioning = _unpacked_conditioning(tensors["conditioning"], about.conditioning, model)
+    search = None if about.scale_search is None else ScaleSearch.unpacked(about.scale_search)
+    likelihood = None if about.likelihood is None else likelihood_from_options(*about.likelihood)
+    about.frozen.check(model)
+    fill(model, tensors["model"], about.frozen)
+    return model, Parts(
+        _unpacked_layers(tensors, about, model),
+        covariance,
+        about.scale,
+        search,
+        likelihood,
+        conditioning=conditioning,
+    )
+
+
+def _unpacked_layers(tensors: dict[str, Named], about: About, model: nn.Module) -> list[Layer]:
     final = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    joint = {tuple(names): tensors["covariance"][str(i)] for i, names in enumerate(about["joint"])}
+    joint = {names: tensors["covariance"][str(i)] for i, names in enumerate(about.joint)}
     layers = by_layer(final, tensors["mean"], tensors["variance"], joint, tensors["deviations"], tensors["fisher"])
     moments = {
-        one["weight"].rpartition(".")[0]: Moments(
-            one["weight"], one["bias"], Form(**one["form"]), tensors["moments"][one["weight"]]
-        )
-        for one in about["moments"]
+        one.weight.rpartition(".")[0]: Moments(one.weight, one.bias, one.form, tensors["moments"][one.weight])
+        for one in about.moments
     }
-    name, search, task = about["covariance"], about["scale_search"], about["likelihood"]
-    return Parts(
-        [replace(layer, **about["layers"][layer.name], moments=moments.get(layer.name)) for layer in layers],
-        None if name is None else covariance_from_options(name, about["options"]),
-        about["scale"],
-        None if search is None else ScaleSearch.unpacked(search),
-        None if task is None else likelihood_from_options(*task),
-        conditioning=_unpacked_conditioning(tensors["conditioning"], about["conditioning"], model),
-    )
+    own = about.layers
+    return [
+        replace(layer, gradient=own[layer.name].gradient, reach=own[layer.name].reach, moments=moments.get(layer.name))
+        for layer in layers
+    ]
 
 
 def _packed_conditioning(way: Conditioning | None) -> tuple[Named, dict[str, Any] | None]:
@@ -108,17 +155,23 @@ def _packed_conditioning(way: Conditioning | None) -> tuple[Named, dict[str, Any
     raise ValueError(f"{type(way).__name__} cannot be saved: save the ensemble itself, ensemble.save(path)")
 
 
-def _unpacked_conditioning(tensors: Named, about: dict[str, Any] | None, model: nn.Module) -> Conditioning | None:
+def _unpacked_conditioning(tensors: Named, about: Any, model: nn.Module) -> Conditioning | None:
     if about is None:
+        if tensors:
+            raise ValueError(f"it holds {sorted(tensors)} of a conditioned head, and says nothing about one")
         return None
-    place = about["head"]
-    module = dict(model.named_modules())[place["name"]]
-    head = Head(place["name"], module, place["first"], place["outputs"], tuple(place["siblings"]))
-    if about["kind"] == "laplace":
-        root = _unpacked_root(tensors, about["root"])
-        return LaplaceHead(head, tensors["theta"], root, about["precision"], about["spread"])
-    shares = (Share(**one | {"precisions": tuple(one["precisions"])}) for one in about["shares"])
-    return WithoutRows(tuple(shares), head, likelihood_from_options(*about["likelihood"]), about["samples"])
+    kind = about.get("kind") if isinstance(about, dict) else None
+    if kind == "laplace":
+        way = built(AboutLaplace, about, "conditioning")
+        head = checked_head(way.head, model)
+        check_root(tensors, way, head)
+        return LaplaceHead(head, tensors["theta"], _unpacked_root(tensors, way.root), way.precision, way.spread)
+    if kind == "regression":
+        rows = built(AboutRegression, about, "conditioning")
+        head = checked_head(rows.head, model)
+        check_shares(tensors, rows, head)
+        return WithoutRows(rows.shares, head, likelihood_from_options(*rows.likelihood), rows.samples)
+    raise ValueError(f"unknown conditioning {str(kind)[:80]!r}: this version of tradi knows laplace and regression")
 
 
 def _packed_head(head: Head) -> dict[str, Any]:
@@ -133,11 +186,12 @@ def _packed_root(root: Root) -> tuple[Named, dict[str, Any]]:
     return named, {"kind": "kronecker", "precision": root.precision}
 
 
-def _unpacked_root(tensors: Named, about: dict[str, Any]) -> Root:
-    if about["kind"] == "full":
+def _unpacked_root(tensors: Named, about: AboutRoot) -> Root:
+    if about.kind == "full":
         return Full(tensors["factors"])
     inputs, outputs = ((tensors[f"{side} values"], tensors[f"{side} vectors"]) for side in ("input", "output"))
-    return Kronecker(inputs, outputs, about["precision"])
+    assert about.precision is not None
+    return Kronecker(inputs, outputs, about.precision)
 
 
 def _by_parameter(layers: Iterable[Named]) -> Named:

@@ -16,7 +16,11 @@ from tradi.prediction.likelihoods import Likelihood
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """The arguments of a `Posterior`, where they are explained."""
+    """The arguments of a `Posterior`, where they are explained.
+
+    Raises:
+        ValueError: if the scale is negative or not finite.
+    """
 
     layers: list[Layer]
     covariance: Covariance | None
@@ -26,9 +30,13 @@ class Parts:
     refresh: Iterable[Any] | None = None
     conditioning: Conditioning | None = None
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.scale < float("inf"):
+            raise ValueError(f"scale must be finite and not negative, got {self.scale}")
+
     @property
     def weights(self) -> WeightDistribution:
-        """What members are drawn from before the data is seen; finite, or an error."""
+        """What members are drawn from before the data is seen."""
         return WeightDistribution(self.layers, self.covariance or Independent())
 
     def draw(self, weights: WeightDistribution, member: int, seed: int = 0) -> State:

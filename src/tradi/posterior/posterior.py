@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -14,9 +14,9 @@ from torch import nn
 
 from tradi.ensemble.batches import check_reiterable
 from tradi.ensemble.batchnorm import running_layers
-from tradi.ensemble.copying import copied
+from tradi.ensemble.copying import Snapshot, sharing
 from tradi.ensemble.ensemble import Ensemble
-from tradi.ensemble.files import Packed, read, write
+from tradi.ensemble.files import Packed, naming, read, write
 from tradi.posterior import fitting, packing
 from tradi.posterior.conditioning import Conditioning
 from tradi.posterior.conditions import kept, some_samples
@@ -25,9 +25,10 @@ from tradi.posterior.distribution import State, check_finite
 from tradi.posterior.fitting import SearchOptions
 from tradi.posterior.layers import Layer
 from tradi.posterior.parts import Parts
+from tradi.posterior.ranks import check_agreement
 from tradi.posterior.scale_search import ScaleSearch
 from tradi.posterior.without_rows import WithoutRows
-from tradi.prediction.likelihoods import Likelihood
+from tradi.prediction.likelihoods import Likelihood, check_likelihood
 
 
 class Posterior:
@@ -45,7 +46,7 @@ class Posterior:
         conditioning: how the training data enters the members' weights, if it does.
 
     Raises:
-        ValueError: if the scale is negative, or a tracked or trained weight is not finite.
+        ValueError: if the scale is negative, or a tracked or trainable weight is not finite.
     """
 
     def __init__(
@@ -60,22 +61,38 @@ class Posterior:
         refresh: Iterable[Any] | None = None,
         conditioning: Conditioning | None = None,
     ) -> None:
-        if not 0 <= scale < float("inf"):
-            raise ValueError(f"scale must be finite and not negative, got {scale}")
-        self._parts = Parts(layers, covariance, scale, scale_search, likelihood, refresh, conditioning)
-        self._weights = self._parts.weights
-        check_finite(model)
-        self.model = model.eval()
-        self.covariance = covariance
-        self.scale = scale
-        self.scale_search = scale_search
-        self.likelihood = likelihood
-        self.refresh = refresh
-        self.conditioning = conditioning
-        self._layers = layers
+        parts = Parts(layers, covariance, scale, scale_search, likelihood, refresh, conditioning)
+        check_finite({name: p.detach() for name, p in model.named_parameters() if p.requires_grad}, layers)
+        self._take(Snapshot(model.eval()), parts)
+
+    def _take(self, snapshot: Snapshot, parts: Parts) -> None:
+        self._snapshot, self._parts, self._weights = snapshot, parts, parts.weights
+        self.covariance = parts.covariance
+        self.scale = parts.scale
+        self.scale_search = parts.scale_search
+        self.likelihood = parts.likelihood
+        self.refresh = parts.refresh
+        self.conditioning = parts.conditioning
+        self._layers = parts.layers
+
+    def _with(self, parts: Parts) -> Posterior:
+        """Of the same network, whose weights were found to be finite already."""
+        self._snapshot.check()
+        posterior = object.__new__(Posterior)
+        posterior._take(self._snapshot, parts)
+        return posterior
+
+    @property
+    def model(self) -> nn.Module:
+        """The trained network, in eval mode; it may share frozen weights with the live model.
+
+        Raises:
+            RuntimeError: if a weight was changed in place since the posterior was taken.
+        """
+        return self._snapshot.model
 
     def __repr__(self) -> str:
-        weights = sum(mean.numel() for mean in self.mean.values())
+        weights = sum(layer.size for layer in self._layers)
         chosen = "not chosen: see fit" if self.scale_search is None else self.scale_search.where
         parts = [
             f"{weights:,} weights in {len(self._layers)} layers",
@@ -90,13 +107,13 @@ class Posterior:
 
     @property
     def mean(self) -> State:
-        """Tracked means by parameter name."""
-        return self._weights.mean
+        """Tracked means by parameter name: copies, which may be changed."""
+        return {name: value.clone() for name, value in self._weights.mean.items()}
 
     @property
     def variance(self) -> State:
-        """Tracked variances by parameter name, before scale and shrinkage; the paper's may be negative."""
-        return self._weights.variance
+        """Tracked variances by parameter name, before scale and shrinkage; the paper's may be negative. Copies too."""
+        return {name: value.clone() for name, value in self._weights.variance.items()}
 
     def sample(
         self,
@@ -123,7 +140,7 @@ class Posterior:
         posterior = self if refresh is None else self.reconditioned(refresh)
         return Ensemble(
             posterior.architecture(),
-            lambda i: posterior.draw(i, seed),
+            partial(posterior.draw, seed=seed),  # nothing local, so that an ensemble can be pickled
             members,
             moved=posterior.moved,
             refresh=self.refresh if refresh is None else refresh,
@@ -147,13 +164,13 @@ class Posterior:
             return self
         check_reiterable(train, "refresh")
         data, total = kept(train, "refresh", fitting.like(self.model))
-        way = self.conditioning.conditioned_on(data, total, self.model, self.mean)
+        way = self.conditioning.conditioned_on(data, total, self.model, self._weights.mean)
         return self._changed(conditioning=way, refresh=some_samples(data))
 
     def architecture(self) -> nn.Module:
         """A module that members run in, holding what they do not draw."""
         with torch.inference_mode(False):
-            model = copy.deepcopy(self.model)
+            model = sharing(self.model)
         return model if self.conditioning is None else self.conditioning.module(model)
 
     @property
@@ -161,13 +178,18 @@ class Posterior:
         """Whether members have other weights than BatchNorm's statistics belong to, and do not refresh them."""
         return bool(self._layers) and not (self.conditioning is not None and self.conditioning.refreshes)
 
+    @property
+    def has_noise(self) -> bool:
+        """Whether members differ: weights were tracked, or conditioned on data."""
+        return bool(self._layers) or self.conditioning is not None
+
     def draw(self, member: int, seed: int = 0) -> State:
         """What one member holds in place of the model's own, by name."""
         return self._parts.draw(self._weights, member, seed)
 
     def final(self) -> Ensemble:
         """The network as training left it, as an ensemble of one: what everything is compared with."""
-        return Ensemble(copy.deepcopy(self.model), lambda _: {}, 1, likelihood=self.likelihood)
+        return Ensemble(sharing(self.model), [{}].__getitem__, 1, likelihood=self.likelihood)
 
     def noise(self, member: int, seed: int = 0) -> State:
         """The noise of one member by parameter name, before the scale."""
@@ -188,8 +210,21 @@ class Posterior:
             raise ValueError(f"{covariance!r} needs a covariance that was tracked: attach with covariance=")
         return self._changed(covariance=covariance, scale_search=None)
 
+    def with_likelihood(self, likelihood: Likelihood) -> Posterior:
+        """The same posterior, which knows what outputs mean.
+
+        Raises:
+            TypeError: if the likelihood is not one.
+        """
+        check_likelihood(likelihood)
+        return self._changed(likelihood=likelihood)
+
+    def refreshing(self, data: Iterable[Any]) -> Posterior:
+        """The same, whose members recompute BatchNorm's statistics on this training data."""
+        return self._changed(refresh=data)
+
     def _changed(self, **changes: Any) -> Posterior:
-        return Posterior(self.model, **vars(replace(self._parts, **changes)))
+        return self._with(replace(self._parts, **changes))
 
     def fit(
         self,
@@ -216,10 +251,12 @@ class Posterior:
 
         Raises:
             TypeError, ValueError: as `condition` and `choose_scale` do.
+            RuntimeError: if processes that train together (DDP) fit on data of their own and come to several
+                posteriors: give every rank all data, or fit on one rank, and `save` and load the file on the others.
         """
         options = SearchOptions(temperature=temperature, passes=passes, seed=seed)
-        parts = fitting.condition(self.model, self._parts, train, likelihood, layer)
-        return Posterior(self.model, **vars(fitting.choose_scale(self.model, parts, validation, options)))
+        conditioned = self._with(fitting.condition(self.model, self._parts, train, likelihood, layer))
+        return scaled_together([conditioned], validation, options)[0]
 
     def condition(
         self, train: Iterable[Any], *, likelihood: Likelihood | None = None, layer: str | None = None
@@ -243,7 +280,9 @@ class Posterior:
             TypeError: if the loader or the likelihood is not one, or the likelihood cannot be inferred.
             ValueError: if there are no batches, or the network does not end in a linear layer.
         """
-        return Posterior(self.model, **vars(fitting.condition(self.model, self._parts, train, likelihood, layer)))
+        done = self._with(fitting.condition(self.model, self._parts, train, likelihood, layer))
+        check_agreement("condition", done._weights.mean, partial(done.draw, 0), done.scale)
+        return done
 
     def choose_scale(
         self,
@@ -282,37 +321,69 @@ class Posterior:
             ValueError: if nothing was tracked, options are out of range, or no scale has a finite NLL.
         """
         options = SearchOptions(members, tolerance, temperature, passes, seed)
-        parts = self._parts if refresh is None else replace(self._parts, refresh=refresh)
-        return Posterior(self.model, **vars(fitting.choose_scale(self.model, parts, validation, options, likelihood)))
+        posterior = self if refresh is None else self.refreshing(refresh)
+        return scaled_together([posterior], validation, options, likelihood)[0]
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: str | PathLike[str], *, whole: bool = False) -> None:
         """Write tensors and JSON metadata to a safetensors file; it never holds data.
 
         Conditioned for labels, it is complete. Conditioned for numbers, it needs the training data again after loading
-        (see `sample`); `sample(20).save(path)` writes members that need none.
-        """
-        write(path, "a posterior", [self.packed()])
+        (see `sample`); `sample(20).save(path)` writes members that need none. The file appears under its name when it
+        is complete, and the same posterior gives the same bytes. See docs/files.md.
 
-    def packed(self) -> Packed:
-        """What a file needs to know."""
-        return packing.packed(self.model, self._parts)
+        Args:
+            path: of the file.
+            whole: write frozen weights too. Without them the file is for models that have the same ones already, which
+                is checked.
+
+        Raises:
+            OSError: if it cannot be written; what was there before still is.
+            ValueError: if members are conditioned by a likelihood that is not tradi's.
+        """
+        write(path, "a posterior", [self.packed(whole)])
+
+    def packed(self, whole: bool = False) -> Packed:
+        """What a file needs to know, with frozen weights if it is to be whole."""
+        return packing.packed(self.model, self._parts, whole)
 
     @staticmethod
     def unpacked(packed: Packed, model: nn.Module) -> Posterior:
-        """The posterior that `packed` was made of; the model, of the same architecture, becomes its own."""
-        return Posterior(model, **vars(packing.unpacked(packed, model)))
+        """The posterior that `packed` was made of; the model gives the architecture."""
+        own, parts = packing.unpacked(packed, model)
+        return Posterior(own, **vars(parts))
+
+
+def scaled_together(
+    posteriors: Sequence[Posterior],
+    validation: Iterable[Any] | None,
+    options: SearchOptions,
+    likelihood: Likelihood | None = None,
+) -> list[Posterior]:
+    """Posteriors of several runs with the scale that validation data admits for members of all of them together.
+
+    See `fitting.choose_scale`.
+    """
+    runs = [fitting.Run(posterior.model, posterior._parts) for posterior in posteriors]
+    found = fitting.choose_scale(runs, validation, options, likelihood)
+    done = [posterior._with(parts) for posterior, parts in zip(posteriors, found, strict=True)]
+    for posterior in done:
+        check_agreement("choose_scale", posterior._weights.mean, partial(posterior.draw, 0), posterior.scale)
+    return done
 
 
 def load_posterior(path: str | PathLike[str], model: nn.Module) -> Posterior:
-    """Read a saved posterior; the model gives the architecture, and its own weights stay as they are.
+    """Read a saved posterior; the model gives the architecture and frozen weights, and stays as it is.
 
     Members are those of the posterior that was saved. Where they depend on data, pass it again: `sample(20,
     refresh=training_batches)`, for BatchNorm's statistics and for members that predict numbers and were conditioned.
 
     Raises:
-        ValueError: if the file is not one posterior, or of another architecture.
+        ValueError: if the file is not one posterior, was changed, is of another architecture or format version, or
+            leaves out frozen weights and the model has others; it names the file.
+        OSError: if there is no file, or it cannot be read.
     """
     packed = read(path, "a posterior", model)
-    if len(packed) > 1:
-        raise ValueError(f"{path} holds {len(packed)} runs: DeepEnsemble.load reads it")
-    return Posterior.unpacked(packed[0], copied(model))
+    with naming(path):
+        if len(packed) > 1:
+            raise ValueError(f"it holds {len(packed)} runs: DeepEnsemble.load reads it")
+        return Posterior.unpacked(packed[0], model)

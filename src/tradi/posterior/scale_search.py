@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from tradi.ensemble.batches import Pair
 from tradi.ensemble.ensemble import Ensemble
 from tradi.prediction.likelihood import Likelihood, per_value
+from tradi.storage.typed import built
 
 COARSE = 4.0  # factor between the scales tried first
 FINE = 2  # halvings, in the logarithm, of the interval in which the answer lies
@@ -61,9 +62,17 @@ class ScaleSearch:
 
     @staticmethod
     def unpacked(packed: dict[str, Any]) -> ScaleSearch:
-        """The search that `packed` was made of."""
-        nll = {scale: math.inf if loss is None else loss for scale, loss in packed["nll"]}
-        return ScaleSearch(**packed | {"nll": nll})
+        """The search that `packed` was made of.
+
+        Raises:
+            ValueError: if it is not one.
+        """
+        where = "scale_search"
+        tried = packed.get("nll") if isinstance(packed, dict) else packed
+        pairs = built(list[tuple[float, float | None]], tried, f"{where}.nll")
+        nll = {float(scale): math.inf if loss is None else loss for scale, loss in pairs}
+        search: ScaleSearch = built(ScaleSearch, packed | {"nll": {}}, where)
+        return replace(search, nll=nll)
 
     def __str__(self) -> str:
         tried = {scale: loss for scale, loss in self.nll.items() if math.isfinite(loss)}
@@ -130,13 +139,13 @@ def choose(judge: Callable[[float], Tensor], tolerance: float, members: int, cos
     scale = largest_accepted(losses, tolerance)
     if scale == LARGEST:
         warnings.warn(
-            f"no noise up to {scale:g} times what was tracked does harm: was hardly any weight tracked?", stacklevel=6
+            f"no noise up to {scale:g} times what was tracked does harm: was hardly any weight tracked?", stacklevel=7
         )
     if scale == 0 < tolerance:
         warnings.warn(
             "scale 0: no noise is shown to cost less than the tolerance on this validation data; more samples may "
             "allow some, or a larger tolerance, by choose_scale(..., tolerance=)",
-            stacklevel=6,
+            stacklevel=7,
         )
     return ScaleSearch(scale, nll, tolerance, members, cost.passes, cost.seconds)
 

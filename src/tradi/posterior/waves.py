@@ -34,9 +34,14 @@ class Wave:
     m: Numbers
 
     def __call__(self, values: Tensor) -> Tensor:
-        theta, phi, m = (torch.from_numpy(x).to(values) for x in (self.theta, self.phi, self.m))
-        angles = torch.addcmul(phi if phi.ndim == 2 else phi[:, None], theta[:, None], values)
-        return m @ angles.cos_()
+        theta, phi = (torch.from_numpy(x).to(values) for x in (self.theta, self.phi))
+        phi = phi.contiguous() if phi.ndim == 2 else phi[:, None]
+        cosines = torch.addcmul(phi, theta[:, None], values).cos_()
+        # A matrix product would round by how many values there are, and a value's noise is its own wherever it is held.
+        total = torch.zeros_like(values)
+        for m, cosine in zip(self.m.tolist(), cosines, strict=True):
+            total.add_(cosine, alpha=m)
+        return total
 
     @cached_property
     def spacing(self) -> float:

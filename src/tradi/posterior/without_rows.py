@@ -9,7 +9,7 @@ from typing import NoReturn
 from torch import nn
 
 from tradi.ensemble.batches import Pair
-from tradi.ensemble.copying import copied
+from tradi.ensemble.copying import sharing
 from tradi.posterior.conditioning import Conditioning, Draw, HeadRegression, Regression, Replay
 from tradi.posterior.head import Head, State
 from tradi.posterior.linearised import NetworkRegression
@@ -36,6 +36,14 @@ class Share:
     way: str
     noise: float | None
     precisions: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if self.way not in WAYS:
+            raise ValueError(f"unknown regression {self.way!r}: this version of tradi knows {sorted(WAYS)}")
+        if not 0 < self.share <= 1 + 1e-6 or not self.scale >= 0:
+            raise ValueError(f"a share must be positive and its scale not negative, got {self.share} at {self.scale}")
+        if not all(number > 0 for number in (*self.precisions, 1 if self.noise is None else self.noise)):
+            raise ValueError(f"noise and precisions must be positive, got {self.noise} and {self.precisions}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +92,7 @@ class WithoutRows(Conditioning):
                 "members: fit() conditioned on the validation data too; pass refresh=[*train, *validation]",
                 stacklevel=4,
             )
-        replay = Replay(copied(model).eval(), data, total)
+        replay = Replay(sharing(model).eval(), data, total)
         head = replace(self.head, module=dict(replay.model.named_modules())[self.head.name])
         ways = {name: WAYS[name](replay, head, self.likelihood, centre) for name in {s.way for s in self.shares}}
         components = tuple(

@@ -29,7 +29,8 @@ class BernoulliPrediction:
     def __post_init__(self) -> None:
         if self.logits.ndim < 2 or 0 in self.logits.shape:
             raise ValueError(f"logits must be (members, batch, ...), not empty, got shape {tuple(self.logits.shape)}")
-        if not self.logits.isfinite().all():
+        # A graph that is traced has shapes, but no values yet.
+        if not torch.compiler.is_compiling() and not self.logits.isfinite().all():
             raise ValueError("logits must be finite: a member's weights or the inputs are not")
         object.__setattr__(self, "logits", self.logits.to(torch.promote_types(self.logits.dtype, torch.float32)))
 

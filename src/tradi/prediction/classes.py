@@ -33,6 +33,10 @@ class ClassPrediction:
             raise ValueError("logits must be of two classes or more: one logit is a BernoulliPrediction")
         if 0 in self.logits.shape:
             raise ValueError(f"logits must not be empty, got shape {tuple(self.logits.shape)}")
+        if not torch.compiler.is_compiling():  # a graph that is traced has shapes, but no values yet
+            self._check_values()
+
+    def _check_values(self) -> None:
         if self.logits.isnan().any():
             raise ValueError("logits contain NaN: a member's weights or the inputs are not finite")
         largest = self.logits.amax(2)

@@ -33,6 +33,13 @@ class GaussianMixture:
             )
         if self.means.ndim < 2 or 0 in self.means.shape:
             raise ValueError(f"means must be (members, batch, ...), not empty, got shape {tuple(self.means.shape)}")
+        if not torch.compiler.is_compiling():  # a graph that is traced has shapes, but no values yet
+            self._check_values()
+        for name in ("means", "variances"):  # squares of half-precision numbers overflow
+            values = getattr(self, name)
+            object.__setattr__(self, name, values.to(torch.promote_types(values.dtype, torch.float32)))
+
+    def _check_values(self) -> None:
         if not (self.means.isfinite().all() and self.variances.isfinite().all()):
             raise ValueError("means and variances must be finite: a member's weights or the inputs are not")
         if not (self.variances > 0).all():
@@ -40,9 +47,6 @@ class GaussianMixture:
                 f"variances must be positive, got a minimum of {self.variances.min().item()}; "
                 "let the variance head end in softplus plus a small constant"
             )
-        for name in ("means", "variances"):  # squares of half-precision numbers overflow
-            values = getattr(self, name)
-            object.__setattr__(self, name, values.to(torch.promote_types(values.dtype, torch.float32)))
 
     def __repr__(self) -> str:
         members, *shape = self.means.shape

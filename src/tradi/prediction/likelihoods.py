@@ -9,6 +9,7 @@ from torch import Tensor
 from tradi.prediction.class_likelihoods import Bernoulli, Classification, Tokens
 from tradi.prediction.likelihood import Likelihood, Prediction, as_target, described, logits_of, per_value, same_shape
 from tradi.prediction.number_likelihoods import Gaussian, SquaredError
+from tradi.storage.typed import built
 
 __all__ = [
     "KINDS",
@@ -37,11 +38,12 @@ def likelihood_from_options(name: str, options: dict[str, Any]) -> Likelihood:
     """The likelihood that `options()` described.
 
     Raises:
-        ValueError: if this version of tradi does not know it.
+        ValueError: if this version of tradi does not know it, or it has other options.
     """
     if name not in KINDS:
         raise ValueError(f"unknown likelihood {name!r}: this version of tradi knows {sorted(KINDS)}")
-    return KINDS[name](**options)
+    likelihood: Likelihood = built(KINDS[name], options, f"likelihood {name}")
+    return likelihood
 
 
 def likelihood_options(likelihood: Likelihood | None) -> tuple[str, dict[str, Any]] | None:

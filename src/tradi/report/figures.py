@@ -22,21 +22,12 @@ from tradi.metrics import (
     RegressionBand,
     RiskCoverage,
 )
+from tradi.report.style import DASHES, GREY, MARKERS
+from tradi.report.style import styles as of_methods
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-# Okabe and Ito's palette, told apart with any colour vision; a violet and a brown stand in for their yellow, which is
-# too faint on white.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#6A3D9A", "#8C510A")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-DASHES = ("-", "--", "-.", ":")
-# These keep their style in every figure, whichever others are shown; further methods take what is left.
-KNOWN = ("tradi", "deepensemble", "mcdropout", "swag", "gaussianperturbation", "singlenetwork")
-# Other names of theirs; what follows a known name, such as the size of an ensemble, does not matter.
-ALIASES = {"mcp": "singlenetwork", "maximumprobability": "singlenetwork"}
-GREY = "#666666"
 
 
 def accuracy_confidence(curves: Mapping[str, AccuracyConfidence]) -> Figure:
@@ -115,50 +106,19 @@ def regression_band(bands: Mapping[str, RegressionBand], truth: Tensor, train_x:
     return figure
 
 
-def ablation(panels: Mapping[str, Mapping[str, Mapping[str, float]]], default: str) -> Figure:
-    """One row a setting, one panel a problem, one kind of dot a measure; a line marks the default.
-
-    Args:
-        panels: problem, measure, setting: the value.
-        default: the setting that the others are compared with.
-    """
-    settings = list(dict.fromkeys(s for series in panels.values() for values in series.values() for s in values))
-    figure, grid = _panels(len(panels), height=1 + 0.22 * len(settings), row=len(panels))
-    for axes, (problem, series) in zip(grid, panels.items(), strict=True):
-        for (measure, values), colour, marker in zip(series.items(), PALETTE, MARKERS, strict=False):
-            rows = [settings.index(setting) for setting in values]
-            axes.plot(list(values.values()), rows, marker, color=colour, label=measure, alpha=0.85)
-            if default in values:
-                axes.axvline(values[default], color=colour, linewidth=0.8, linestyle=":")
-        axes.set_title(problem)
-        axes.legend(loc="lower center", bbox_to_anchor=(0.5, -0.16), frameon=False, fontsize="small")
-    grid[0].set_yticks(range(len(settings)), settings)
-    grid[0].invert_yaxis()
-    return figure
-
-
 def styles(names: Iterable[str]) -> list[dict[str, Any]]:
-    """Colour, marker and dashes of each method; when colours run out, the other two still differ."""
-    keys = [_known(name) for name in names]
-    others = [key for key in keys if key not in KNOWN]
-    unused = [place for place, known in enumerate(KNOWN) if known not in keys]
-    free = [*range(len(KNOWN), len(PALETTE)), *unused]
-    found = []
-    for key in keys:
-        if key in KNOWN:
-            turn, place = 0, KNOWN.index(key)
-        else:
-            turn, spare = divmod(others.index(key), len(free))
-            place = free[spare]
-        dashes, marker = DASHES[(place + turn) % len(DASHES)], MARKERS[(place + turn) % len(MARKERS)]
-        found.append({"color": PALETTE[place], "marker": marker, "markersize": 5, "linestyle": dashes})
-    return found
-
-
-def _known(name: str) -> str:
-    key = "".join(filter(str.isalnum, name)).lower()
-    key = ALIASES.get(key, key)
-    return "deepensemble" if key.startswith("deepensemble") else key
+    """Colour, marker and dashes of each method, as matplotlib takes them."""
+    listed = list(names)
+    found = of_methods(listed)
+    return [
+        {
+            "color": found[name].colour,
+            "marker": MARKERS[found[name].marker],
+            "markersize": 5,
+            "linestyle": DASHES[found[name].dash],
+        }
+        for name in listed
+    ]
 
 
 def _against_confidence(points: Mapping[str, tuple[Tensor, Tensor]], ylabel: str) -> Figure:

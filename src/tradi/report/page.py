@@ -1,42 +1,55 @@
-"""The report: Markdown tables, figures, and one HTML page that holds both."""
+"""The report: one HTML page of tables and figures, or the tables alone as Markdown."""
 
 from __future__ import annotations
 
-import base64
-import html
-import warnings
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import torch
-
-from tradi import metrics
 from tradi.bench import BENCHMARKS
 from tradi.bench.declaration import Declaration, read_declarations
-from tradi.bench.evaluation import Pictures
-from tradi.bench.files import QUICK, folder_name
-from tradi.bench.results import Result, read_pictures, read_results
-from tradi.bench.segmentation import SegmentationProblem
+from tradi.bench.files import QUICK
+from tradi.bench.results import Result, read_results
 from tradi.bench.tables import Overview
-from tradi.report import figures
-from tradi.report.pictures import panels
-from tradi.report.tables import by_problem, in_order, tables
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from tradi.report import charts, html
+from tradi.report.charts import Curves, Methods
+from tradi.report.html import text
+from tradi.report.pictures import comparison
+from tradi.report.problems import short_title
+from tradi.report.summary import summary
+from tradi.report.tables import BOLD, Table, by_problem, in_order, of_benchmark, tables
+from tradi.storage.atomic import write_whole
 
 GENERATED = (
     "Made by `tradi report results --tables docs/results.md` from the files in `results`, each of which names its "
     "command, seeds, commit and versions. Do not edit."
 )
-STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem;color:#222}
-table{border-collapse:collapse;margin:.5rem 0}th,td{padding:.25rem .6rem;border-bottom:1px solid #ddd;text-align:right}
-th:first-child,td:first-child{text-align:left}td.best{font-weight:700}img{max-width:100%}main{overflow-x:auto}"""
+QUICK_RUNS = "QUICK RUNS: the numbers say nothing."
+# By the end of a curve's name: its caption, and what draws it.
+CHARTS: dict[str, tuple[str, Callable[[Curves, Methods], str]]] = {
+    "accuracy_confidence": ("Accuracy above each threshold of confidence", charts.accuracy_confidence),
+    "calibration": ("Calibration on test data", charts.calibration),
+    "ap_calibration": ("Calibration by precision", charts.ap_calibration),
+}
+PANELS: dict[str, tuple[str, Callable[[Curves, Methods], str]]] = {
+    "confidence_histogram": (
+        "Confidence: grey test data, coloured OOD data",
+        partial(charts.histograms, xlabel="Confidence"),
+    ),
+    "information_histogram": (
+        "Mutual information: grey test data, coloured OOD data",
+        partial(charts.histograms, xlabel="Mutual information, nats"),
+    ),
+    "regression_band": (
+        f"Predictions of the first seed. {charts.BANDS}",
+        charts.bands,
+    ),
+}
 
 
-def write_report(folder: Path, out: Path, data: Path | None = None) -> list[Path]:
-    """Read a folder of results; write `report.md`, `report.html` and the figures to `out`.
+def write_report(folder: Path, out: Path, data: Path | None = None) -> Path:
+    """Read a folder of results; write `report.html` to `out`, a page that needs nothing beside itself.
 
     Args:
         folder: of the results.
@@ -45,28 +58,7 @@ def write_report(folder: Path, out: Path, data: Path | None = None) -> list[Path
     """
     results, declarations = _read(folder)
     out.mkdir(parents=True, exist_ok=True)
-    made = tables(results, declarations)
-    drawn = draw(results, declarations) | draw_pictures(results, declarations, folder, data)
-    written = [out / "report.md", out / "report.html"]
-    for name, figure in drawn.items():
-        written.append(out / f"{name}.png")
-        figure.savefig(written[-1])
-    images = "\n".join(f"![{name}]({name}.png)" for name in drawn)
-    about = _about(results)
-    written[0].write_text(
-        "# Results\n\n" + about + "\n\n" + "\n".join(t.markdown() for t in made) + "\n" + images + "\n"
-    )
-    written[1].write_text(
-        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        f"<title>TRADI results</title><style>{STYLE}</style><main><h1>Results</h1><p>{html.escape(about)}</p>\n"
-        + "\n".join(table.html() for table in made)
-        + "".join(
-            f"<h3>{html.escape(name)}</h3><img alt='{html.escape(name)}' src='{_inline(out / f'{name}.png')}'>"
-            for name in drawn
-        )
-        + "</main></html>\n"
-    )
-    return written
+    return write_whole(out / "report.html", page(results, declarations, folder, data))
 
 
 def write_tables(folder: Path, path: Path) -> Path:
@@ -74,8 +66,28 @@ def write_tables(folder: Path, path: Path) -> Path:
     results, declarations = _read(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     made = tables(results, declarations)
-    path.write_text(f"# Results\n\n{GENERATED}\n\n" + "\n".join(table.markdown() for table in made))
+    path.write_text(f"# Results\n\n{GENERATED}\n\n{BOLD}\n\n" + "\n".join(table.markdown() for table in made))
     return path
+
+
+def page(
+    results: Sequence[Result], declarations: Mapping[str, Declaration], folder: Path, data: Path | None = None
+) -> str:
+    """The summary, a section per benchmark, and at the end what made the results."""
+    ordered = [one for name in _benchmarks(results) for one in in_order(_of(results, name), declarations[name])]
+    methods = Methods(list(dict.fromkeys(result.key.method for result in ordered)))
+    quick = f"<p class=warning>{QUICK_RUNS}</p>" if any(result.settings["quick"] for result in results) else ""
+    sections = [("summary", "Summary", quick + summary(ordered, declarations, methods))]
+    for name in _benchmarks(results):
+        own = _section(_of(ordered, name), declarations[name], methods, folder, data)
+        sections.append((name, declarations[name].title, own))
+    sections.append(("provenance", "Provenance", _provenance(ordered, declarations)))
+    titles = {name: short_title(one) for name, one in declarations.items()}
+    parts = [
+        f"<section id='{text(place)}'><h2>{text(title)}</h2>{inner}</section>\n" for place, title, inner in sections
+    ]
+    contents = [(place, titles.get(place, title)) for place, title, _ in sections]
+    return html.page("TRADI: results", contents, "".join(parts))
 
 
 def _read(folder: Path) -> tuple[list[Result], dict[str, Declaration]]:
@@ -83,109 +95,112 @@ def _read(folder: Path) -> tuple[list[Result], dict[str, Declaration]]:
     if not results:
         quick = f", or report {folder / QUICK}" if (folder / QUICK).is_dir() else ""
         raise FileNotFoundError(f"no results under {folder}: run `tradi bench NAME --out {folder}` first{quick}")
-    return results, read_declarations(folder, dict.fromkeys(result.key.benchmark for result in results))
+    places = {name: place for place, name in enumerate(BENCHMARKS)}
+    results.sort(key=lambda result: places.get(result.key.benchmark, len(places)))
+    return results, read_declarations(folder, _benchmarks(results))
 
 
-def draw(results: Sequence[Result], declarations: Mapping[str, Declaration]) -> dict[str, Figure]:
-    """By file name: the figure of every overview, and the curves of the first seed and split of other problems.
-
-    A benchmark with an overview compares too many methods for one figure of curves.
-    """
-    drawn = {}
-    overviews = {
-        name: table for name, one in declarations.items() for table in one.tables if isinstance(table, Overview)
-    }
-    for name, table in overviews.items():
-        own = in_order([r for r in results if r.key.benchmark == name], declarations[name])
-        drawn[name] = figures.ablation(by_problem(own, table), "TRADI")
-    others = [r for r in results if r.key.benchmark not in overviews]
-    for benchmark, variant in dict.fromkeys((r.key.benchmark, r.key.variant) for r in others):
-        own = [r for r in results if (r.key.benchmark, r.key.variant) == (benchmark, variant)]
-        own = in_order(own, declarations[benchmark])
-        first = min((r.key.seed, r.key.split) for r in own)
-        shown = {r.key.method: r.curves for r in own if (r.key.seed, r.key.split) == first}
-        for curve in dict.fromkeys(name for curves in shown.values() for name in curves):
-            # Markdown ends a link at a blank or a bracket.
-            name = folder_name("-".join([benchmark, variant, *curve.split("/")])).replace("_", "-")
-            drawn[name] = _draw(curve.split("/")[-1], {m: c[curve] for m, c in shown.items() if curve in c})
-    return drawn
+def _benchmarks(results: Sequence[Result]) -> list[str]:
+    return list(dict.fromkeys(result.key.benchmark for result in results))
 
 
-def draw_pictures(
-    results: Sequence[Result], declarations: Mapping[str, Declaration], folder: Path, data: Path | None
-) -> dict[str, Figure]:
-    """What methods made of a few test images, for problems of which pictures were kept, by file name."""
-    kept: dict[tuple[str, str], dict[str, tuple[Result, Pictures]]] = {}
+def _of(results: Sequence[Result], benchmark: str) -> list[Result]:
+    return [result for result in results if result.key.benchmark == benchmark]
+
+
+def _section(
+    results: Sequence[Result], declared: Declaration, methods: Methods, folder: Path, data: Path | None
+) -> str:
+    """One benchmark: what is of all its variants, then a panel per variant, tables next to their figures."""
+    made = of_benchmark(results, declared)
+    parts = [html.table(table) for table in made if table.variant is None]
+    overviews = [table for table in declared.tables if isinstance(table, Overview)]
+    parts += [charts.ablation(by_problem(results, table), "TRADI") for table in overviews]
+    if not overviews and any(result.curves for result in results):
+        parts.append(methods.legend(list(dict.fromkeys(result.key.method for result in results))))
+    panels = {}
+    for variant in dict.fromkeys(result.key.variant for result in results):
+        own = [result for result in results if result.key.variant == variant]
+        # An overview compares too many settings for figures of curves.
+        curves = {} if overviews else _curves(own)
+        panels[variant] = _variant([table for table in made if table.variant == variant], curves, methods)
+        panels[variant] += comparison(own, folder, data)
+    return "".join(parts) + html.tabs(f"Variants of {declared.name}", panels)
+
+
+def _variant(made: Sequence[Table], curves: Mapping[str, Curves], methods: Methods) -> str:
+    """Each table with the figures that are about the same, such as one OOD set."""
+    parts, drawn = [], set()
+    for number, table in enumerate(made):
+        about = [name for name in curves if name not in drawn and _is_about(name, table.kind, first=number == 0)]
+        drawn |= set(about)
+        parts.append(_block(table, {name: curves[name] for name in about}, methods))
+    rest = {name: found for name, found in curves.items() if name not in drawn}
+    return "".join(parts) + _figures(rest, methods)
+
+
+def _is_about(curve: str, kind: str, *, first: bool) -> bool:
+    """Whether a curve, such as "notMNIST/calibration", belongs to a table, such as that against notMNIST."""
+    place, _, _ = curve.rpartition("/")
+    return first if not place else kind == f"against {place}" or kind.split(" ")[0] == place
+
+
+def _block(table: Table, curves: Mapping[str, Curves], methods: Methods) -> str:
+    title = table.title.partition(": ")[2] or table.title
+    return f"<h3>{text(title)}</h3>{html.table(table, title)}{_figures(curves, methods)}"
+
+
+def _figures(curves: Mapping[str, Curves], methods: Methods) -> str:
+    found = [(name.rpartition("/"), own) for name, own in curves.items()]
+    overlaid = [
+        charts.figure(_caption(CHARTS[kind][0], place), CHARTS[kind][1](own, methods))
+        for (place, _, kind), own in found
+        if kind in CHARTS
+    ]
+    panels = [
+        charts.figure(_caption(PANELS[kind][0], place), PANELS[kind][1](own, methods), "wide")
+        for (place, _, kind), own in found
+        if kind in PANELS
+    ]
+    row = f"<div class=charts>{''.join(overlaid)}</div>" if overlaid else ""
+    return row + "".join(panels)
+
+
+def _caption(what: str, place: str) -> str:
+    return f"{what.removesuffix(' on test data')}, with {place}" if place else what
+
+
+def _curves(results: Sequence[Result]) -> dict[str, Curves]:
+    """By the name of a curve: every method's, of all seeds and splits."""
+    found: dict[str, dict[str, list[charts.Curve]]] = {}
     for result in results:
-        pictures = read_pictures(result.key, folder)
-        if pictures is not None:
-            methods = kept.setdefault((result.key.benchmark, result.key.variant), {})
-            methods[result.key.method] = result, pictures
-    drawn = {}
-    for (benchmark, variant), methods in kept.items():
-        ordered = in_order([result for result, _ in methods.values()], declarations[benchmark])
-        scenes = None if data is None else _scenes(ordered, data)
-        by_method = {result.key.method: methods[result.key.method][1] for result in ordered}
-        for place, index in enumerate(next(iter(by_method.values()))["index"].tolist()):
-            beside = None if scenes is None else scenes.view(index)
-            drawn[f"{benchmark}-{variant}-image-{index}"] = panels(by_method, place, beside)
-    return drawn
+        for name, curve in result.curves.items():
+            found.setdefault(name, {}).setdefault(result.key.method, []).append(curve)
+    return dict(found)
 
 
-def _scenes(results: Sequence[Result], data: Path) -> SegmentationProblem | None:
-    """The problem that results are of, for its images; None where these, and no others, are not to be had."""
-    key = results[0].key
-    variants = BENCHMARKS[key.benchmark].variants if key.benchmark in BENCHMARKS else ()
-    variant = next((variant for variant in variants if variant.name == key.variant), None)
-    if variant is None:  # of another version
-        return None
-    try:
-        problem = variant.problem(data, key.split, key.seed, results[0].settings["quick"])
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        warnings.warn(f"the images of {key.benchmark} below {data} are left out: {error}", stacklevel=2)
-        return None
-    if any(result.settings.get("data") != problem.about for result in results):
-        warnings.warn(
-            f"the images of {key.benchmark} below {data} are not those that {key.variant} was evaluated on: they are "
-            "left out",
-            stacklevel=2,
-        )
-        return None
-    return problem if isinstance(problem, SegmentationProblem) else None
-
-
-def _draw(kind: str, curves: dict[str, dict[str, Any]]) -> Figure:
-    if kind == "regression_band":
-        one = next(iter(curves.values()))
-        bands = {
-            m: metrics.RegressionBand(**_tensors({k: c[k] for k in ("x", "mean", "sd", "epistemic_sd")}))
-            for m, c in curves.items()
-        }
-        truth, x, y = (torch.tensor(one[name]) for name in ("truth", "train_x", "train_y"))
-        return figures.regression_band(bands, truth, x, y)
-    if kind == "accuracy_confidence":
-        return figures.accuracy_confidence({m: metrics.AccuracyConfidence(**_tensors(c)) for m, c in curves.items()})
-    if kind == "calibration":
-        return figures.calibration({m: metrics.Calibration(**_tensors(c)) for m, c in curves.items()})
-    if kind == "ap_calibration":
-        return figures.ap_calibration({m: metrics.APCalibration(**_tensors(c)) for m, c in curves.items()})
-    return figures.confidence_histogram({m: metrics.ConfidenceHistogram(**_tensors(c)) for m, c in curves.items()})
-
-
-def _tensors(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: torch.tensor(value) if isinstance(value, list) else value for name, value in fields.items()}
-
-
-def _about(results: Sequence[Result]) -> str:
-    versions = dict.fromkeys(
-        f"tradi {r.made_by['tradi']} at {r.made_by.get('commit')}, torch {r.made_by['torch']}" for r in results
+def _provenance(results: Sequence[Result], declarations: Mapping[str, Declaration]) -> str:
+    """Folded away: which commands made how many results, at which commits and with which versions."""
+    rows = Counter((one.key.benchmark, one.made_by["command"], _versions(one)) for one in results)
+    body = "".join(
+        f"<tr><th scope=row>{text(name)}</th><td><code>{text(command)}</code></td><td>{text(versions)}</td>"
+        f"<td>{count}</td></tr>"
+        for (name, command, versions), count in rows.items()
     )
-    quick = " QUICK RUNS: the numbers say nothing." if any(r.settings["quick"] for r in results) else ""
-    commands = ", ".join(dict.fromkeys(f"`{r.made_by['command']}`" for r in results))
-    return f"{len(results)} results of {'; '.join(versions)}. Commands: {commands}.{quick}"
+    heads = "".join(f"<th scope=col>{head}</th>" for head in ("benchmark", "command", "versions", "results"))
+    table = (
+        "<div class=scroll tabindex=0 role=region aria-label='Commands and versions'><table class=commands>"
+        f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+    made = [(table.title, table.made) for table in tables(results, declarations) if table.made]
+    commits = "".join(f"<li>{text(title)}: {text(commits)}</li>" for title, commits in made)
+    return (
+        f"<p>{len(results)} result files, each of which names its command, seeds, settings, commit and versions.</p>"
+        + html.folded("Commands and versions", table)
+        + html.folded("Commits of each table", f"<ul class=commits>{commits}</ul>")
+    )
 
 
-def _inline(path: Path) -> str:
-    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
+def _versions(result: Result) -> str:
+    made = result.made_by
+    return f"tradi {made['tradi']} at {str(made.get('commit'))[:12]}, torch {made['torch']}"

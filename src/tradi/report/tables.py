@@ -2,71 +2,122 @@
 
 from __future__ import annotations
 
-import html
 import statistics
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tradi.bench.declaration import Declaration
 from tradi.bench.results import Result
 from tradi.bench.tables import ByMethod, ByVariant, Column, Overview, Published
+from tradi.report.compare import Runs, best, deviation, mean, runs
+from tradi.report.style import same
+
+BOLD = "Bold: ahead of all others by more than the standard deviation of the difference, run by run."
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number in a table, or none.
+
+    Args:
+        value, deviation: over seeds and splits.
+        digits: after the point.
+        runs: such as "4 of 20", where others have more.
+        best: whether it stands out.
+    """
+
+    value: float | None = None
+    deviation: float | None = None
+    digits: int = 2
+    runs: str = ""
+    best: bool = False
+
+    @property
+    def text(self) -> str:
+        if self.value is None:
+            return ""
+        around = "" if self.deviation is None else f" ± {self.deviation:.{self.digits}f}"
+        return f"{self.value:.{self.digits}f}{around}" + (f" ({self.runs})" if self.runs else "")
+
+
+@dataclass(frozen=True)
+class Head:
+    """What stands above a column: a title, whether higher is better, and whether it holds the paper's figures."""
+
+    title: str
+    higher: bool | None = None
+    of_paper: bool = False
 
 
 @dataclass(frozen=True)
 class Table:
-    """A title, a header and rows of text; `best` marks cells (row, column) to stand out."""
+    """A title, heads (the first of the rows' names), and rows of a name and cells.
+
+    Args:
+        title: above it.
+        heads: of the columns.
+        rows: by name.
+        note: below it.
+        made: at which commits.
+        kind: what it is about, such as an OOD set, within its benchmark and variant.
+        variant: of the benchmark; none if it is of all.
+    """
 
     title: str
-    header: list[str]
-    rows: list[list[str]]
+    heads: list[Head]
+    rows: list[tuple[str, list[Cell]]]
     note: str = ""
-    best: frozenset[tuple[int, int]] = frozenset()
+    made: str = ""
+    kind: str = ""
+    variant: str | None = None
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """Names and cells as they are printed."""
+        return [[name, *(cell.text for cell in cells)] for name, cells in self.rows]
 
     def markdown(self) -> str:
         """GitHub's dialect."""
-        lines = [f"### {self.title}", "", _row(self.header), _row(["---"] * len(self.header))]
-        for r, row in enumerate(self.rows):
-            lines.append(_row([f"**{cell}**" if (r, c) in self.best else cell for c, cell in enumerate(row)]))
-        return "\n".join([*lines, "", *([self.note, ""] if self.note else [])])
-
-    def html(self) -> str:
-        """A table element with its heading."""
-        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in self.header)
-        body = ""
-        for r, row in enumerate(self.rows):
-            cells = (
-                f"<td{' class=best' if (r, c) in self.best else ''}>{html.escape(t)}</td>" for c, t in enumerate(row)
-            )
-            body += f"<tr>{''.join(cells)}</tr>\n"
-        note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
-        table = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
-        return f"<h3>{html.escape(self.title)}</h3>\n{table}{note}"
+        titles = [head.title for head in self.heads]
+        lines = [f"### {self.title}", "", _row(titles), _row(["---"] * len(titles))]
+        for name, cells in self.rows:
+            lines.append(_row([name, *(f"**{cell.text}**" if cell.best else cell.text for cell in cells)]))
+        note = " ".join(part for part in (self.note, self.made) if part)
+        return "\n".join([*lines, "", *([note, ""] if note else [])])
 
 
 def tables(results: Sequence[Result], declarations: Mapping[str, Declaration]) -> list[Table]:
     """Every table that the results suffice for, as the benchmarks declare them."""
     made = []
     for benchmark in dict.fromkeys(result.key.benchmark for result in results):
-        declared = declarations[benchmark]
-        own = in_order([result for result in results if result.key.benchmark == benchmark], declared)
-        for table in declared.tables:
-            if isinstance(table, Overview):
-                made.append(overview(own, table))
-            elif isinstance(table, ByVariant):
-                made += [by_variant(own, column, table) for column in table.columns]
-        for variant in dict.fromkeys(result.key.variant for result in own):
-            made += _of_variant([result for result in own if result.key.variant == variant], declared)
+        made += of_benchmark([r for r in results if r.key.benchmark == benchmark], declarations[benchmark])
+    return made
+
+
+def of_benchmark(results: Sequence[Result], declared: Declaration) -> list[Table]:
+    """The tables of one benchmark: those of all its variants, then those of each."""
+    own = in_order(results, declared)
+    made = []
+    for table in declared.tables:
+        if isinstance(table, Overview):
+            made.append(overview(own, table))
+        elif isinstance(table, ByVariant):
+            made += [by_variant(own, column, table) for column in table.columns]
+    for variant in dict.fromkeys(result.key.variant for result in own):
+        made += _of_variant([result for result in own if result.key.variant == variant], declared)
     return made
 
 
 def _of_variant(results: Sequence[Result], declared: Declaration) -> list[Table]:
     metrics = list(dict.fromkeys(metric for result in results for metric in result.metrics))
     found = [one for table in declared.tables if isinstance(table, ByMethod) for one in table.made_for(metrics)]
-    name = f"{declared.name}: {results[0].key.variant}"
+    variant = results[0].key.variant
+    name = f"{declared.name}: {variant}"
     if not found:
-        warnings.warn(f"no table that is declared shows {name}, whose results have {', '.join(metrics)}", stacklevel=4)
-    return [by_method(f"{name}{one.title}", results, one.columns, declared.published) for one in found]
+        warnings.warn(f"no table that is declared shows {name}, whose results have {', '.join(metrics)}", stacklevel=5)
+    made = ((one, by_method(f"{name}{one.title}", results, one.columns, declared.published)) for one in found)
+    return [replace(table, kind=one.title.removeprefix(", "), variant=variant) for one, table in made]
 
 
 def in_order(results: Sequence[Result], declared: Declaration) -> list[Result]:
@@ -83,73 +134,89 @@ def _index(names: Sequence[str], name: str) -> int:
 
 
 def by_method(title: str, results: Sequence[Result], columns: Sequence[Column], published: Published) -> Table:
-    """Methods down, measures across: mean and standard deviation over seeds and splits; then published figures."""
+    """Methods down, measures across, the paper's figures beside ours; at the end the paper's other methods."""
     methods = list(dict.fromkeys(result.key.method for result in results))
-    values = [[_values(results, m, column) for m in methods] for column in columns]
-    cells = [_cells(each, column) for each, column in zip(values, columns, strict=True)]
-    rows = [[m, *(column[i] for column in cells), _seconds(results, m)] for i, m in enumerate(methods)]
-    best = frozenset(
-        (row, 1 + number) for number, column in enumerate(columns) for row in _winners(values[number], column)
-    )
-    rows += [
-        [f"paper: {m}", *(f"{c.factor * line[c.metric]:.{c.digits}f}" if c.metric in line else "" for c in columns), ""]
-        for m, line in published.items()
-        if any(column.metric in line for column in columns)
-    ]
+    paper = {name: line for name, line in published.items() if any(column.metric in line for column in columns)}
+    beside = {method: next((line for name, line in paper.items() if same(name, method)), {}) for method in methods}
+    others = {name: line for name, line in paper.items() if not any(same(name, method) for method in methods)}
+    heads, cells = [Head("")], []
+    for column in columns:
+        numbers = [runs(results, method, column) for method in methods]
+        heads.append(Head(column.title, column.higher))
+        cells.append(_cells(numbers, column) + [Cell()] * len(others))
+        if any(column.metric in line for line in paper.values()):
+            heads.append(Head(f"paper: {column.title}", column.higher, of_paper=True))
+            cells.append([_published(line, column) for line in (*beside.values(), *others.values())])
+    seconds = [_seconds(results, method) for method in methods]
+    heads.append(Head("training s"))
+    cells.append([Cell(value, digits=1) for value in seconds] + [Cell()] * len(others))
+    names = [*methods, *(f"paper: {name}" for name in others)]
+    rows = [(name, [column[row] for column in cells]) for row, name in enumerate(names)]
+    return Table(title, heads, rows, _about(results, columns, published), _commits(results))
+
+
+def _about(results: Sequence[Result], columns: Sequence[Column], published: Published) -> str:
+    """On how many runs and cores a table stands, and where TRADI is behind the paper's."""
     count = len({(result.key.seed, result.key.split) for result in results})
     cores = sorted({result.made_by.get("threads", 1) for result in results})
-    note = (
+    ours = {column.title: (runs(results, "TRADI", column), column) for column in columns}
+    theirs = published.get("TRADI", {})
+    goals = {column.metric: _published(theirs, column).value for column in columns}
+    return (
         f"{f'Mean ± standard deviation over {count} seeds or splits' if count > 1 else 'One run'}. "
-        f"Seconds are of training. Evaluated on {' or '.join(map(str, cores))} {'core' if cores == [1] else 'cores'}, "
-        f"at {_commits(results)}."
+        f"Seconds are of training. Evaluated on {' or '.join(map(str, cores))} {'core' if cores == [1] else 'cores'}."
+        + _missed([title for title, (own, column) in ours.items() if _behind(own, goals.get(column.metric), column)])
     )
-    goals = published.get("TRADI", {})
-    ours = [_values(results, "TRADI", column) for column in columns]
-    note += _missed([c.title for c, v in zip(columns, ours, strict=True) if _behind(v, goals.get(c.metric), c)])
-    return Table(title, ["", *(column.title for column in columns), "training s"], rows, note, best)
 
 
 def _commits(results: Sequence[Result]) -> str:
     """The commits that results were made at: rows of one table may be of several versions of a method."""
     commits = dict.fromkeys(str(result.made_by.get("commit"))[:7] for result in results)
-    return f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}"
+    return f"Made at commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}."
 
 
 def by_variant(results: Sequence[Result], column: Column, declared: ByVariant) -> Table:
-    """Variants down, methods across, and published figures."""
+    """Variants down, methods across, the paper's figures beside those of the same method."""
     variants = list(dict.fromkeys(result.key.variant for result in results))
     methods = list(dict.fromkeys(result.key.method for result in results))
     published = list(dict.fromkeys(method for figures in declared.published.values() for method in figures))
-    rows, best, missed = [], set(), []
-    for number, variant in enumerate(variants):
+    heads, order = [Head("")], list(_beside(methods, published))
+    heads += [Head(f"paper: {name}" if of_paper else name, column.higher, of_paper) for name, of_paper in order]
+    rows, missed = [], []
+    printed = replace(column, digits=declared.digits)
+    for variant in variants:
         own = [result for result in results if result.key.variant == variant]
-        values = [_values(own, method, column) for method in methods]
-        theirs = {m: line[column.metric] for m, line in declared.published.get(variant, {}).items()}
-        figures = [f"{theirs[method]:.{declared.digits}f}" if method in theirs else "" for method in published]
-        rows.append([variant, *_cells(values, column), *figures])
-        if _behind(_values(own, "TRADI", column), theirs.get("TRADI"), replace(column, digits=declared.digits)):
+        numbers = [runs(own, method, column) for method in methods]
+        ours = dict(zip(methods, _cells(numbers, column), strict=True))
+        theirs = {m: _published(line, printed) for m, line in declared.published.get(variant, {}).items()}
+        rows.append((variant, [theirs.get(name, Cell()) if paper else ours[name] for name, paper in order]))
+        if "TRADI" in theirs and _behind(runs(own, "TRADI", column), theirs["TRADI"].value, printed):
             missed.append(variant)
-        best |= {(number, 1 + winner) for winner in _winners(values, column)}
-    header = ["", *methods, *(f"paper: {name}" for name in published)]
-    return Table(f"{declared.title}: {column.title}", header, rows, declared.note + _missed(missed), frozenset(best))
+    return Table(f"{declared.title}: {column.title}", heads, rows, declared.note + _missed(missed))
+
+
+def _beside(methods: Sequence[str], published: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Ours, each with the paper's of the same name after it, then the paper's others; and whether it is the paper's."""
+    for method in methods:
+        yield method, False
+        yield from ((name, True) for name in published if same(name, method))
+    yield from ((name, True) for name in published if not any(same(name, method) for method in methods))
 
 
 def overview(results: Sequence[Result], declared: Overview) -> Table:
     """Methods down, and across what matters of every variant: all in one table."""
     methods = list(dict.fromkeys(result.key.method for result in results))
-    header, cells = [""], [[method] for method in methods]
-    best = set()
+    heads, cells = [Head("")], []
     for variant in dict.fromkeys(result.key.variant for result in results):
         own = [result for result in results if result.key.variant == variant]
         for column in (column for column in declared.columns if _has(own, column)):
-            values = [_values(own, method, column) for method in methods]
-            best |= {(row, len(header)) for row in _winners(values, column)}
-            header.append(f"{variant}: {column.title}")
-            for row, each in zip(cells, values, strict=True):
-                row.append(f"{statistics.fmean(each):.{column.digits}f}" if each else "")
+            heads.append(Head(f"{variant}: {column.title}", column.higher))
+            found = _cells([runs(own, method, column) for method in methods], column)
+            cells.append([replace(cell, deviation=None, runs="") for cell in found])
     seeds = len({result.key.seed for result in results})
     note = f"Means over {seeds} seed{'s' if seeds > 1 else ''} {declared.note}"
-    return Table(declared.title, header, cells, note, frozenset(best))
+    rows = [(name, [column[row] for column in cells]) for row, name in enumerate(methods)]
+    return Table(declared.title, heads, rows, note)
 
 
 def by_problem(results: Sequence[Result], declared: Overview) -> dict[str, dict[str, dict[str, float]]]:
@@ -159,9 +226,8 @@ def by_problem(results: Sequence[Result], declared: Overview) -> dict[str, dict[
         own = [result for result in results if result.key.variant == variant]
         columns = next((group for group in declared.drawn if _has(own, group[0])), ())
         for column in columns:
-            each = {m: _values(own, m, column) for m in dict.fromkeys(result.key.method for result in own)}
-            means = {method: statistics.fmean(values) for method, values in each.items() if values}
-            found.setdefault(variant, {})[column.title] = means
+            each = {m: runs(own, m, column) for m in dict.fromkeys(result.key.method for result in own)}
+            found.setdefault(variant, {})[column.title] = {m: mean(one) for m, one in each.items() if one}
     return found
 
 
@@ -169,51 +235,41 @@ def _has(results: Sequence[Result], column: Column) -> bool:
     return any(column.metric in result.metrics for result in results)
 
 
-def _values(results: Sequence[Result], method: str, column: Column) -> list[float]:
-    own = (result for result in results if result.key.method == method)
-    return [column.factor * result.metrics[column.metric] for result in own if column.metric in result.metrics]
-
-
-def _cells(values: Sequence[Sequence[float]], column: Column) -> list[str]:
+def _cells(numbers: Sequence[Runs], column: Column) -> list[Cell]:
     """Mean and deviation of every method, and of how many runs they are where others have more."""
-    most = max(map(len, values))
-    return [_mean_sd(v, column) + (f" ({len(v)} of {most})" if 0 < len(v) < most else "") for v in values]
+    most, winner = max(map(len, numbers)), best(numbers, column)
+    return [
+        Cell(
+            mean(own),
+            deviation(own),
+            column.digits,
+            f"{len(own)} of {most}" if len(own) < most else "",
+            place == winner,
+        )
+        if own
+        else Cell()
+        for place, own in enumerate(numbers)
+    ]
 
 
-def _mean_sd(values: Sequence[float], column: Column) -> str:
-    if not values:
-        return ""
-    mean = f"{statistics.fmean(values):.{column.digits}f}"
-    return f"{mean} ± {statistics.stdev(values):.{column.digits}f}" if len(values) > 1 else mean
+def _published(line: Mapping[str, float], column: Column) -> Cell:
+    return Cell(column.factor * line[column.metric], digits=column.digits) if column.metric in line else Cell()
 
 
-def _behind(values: Sequence[float], goal: float | None, column: Column) -> bool:
+def _behind(numbers: Runs, goal: float | None, column: Column) -> bool:
     """Whether there is a mean and a goal, and the mean is worse to the digits that it is printed with."""
-    if not values or goal is None:
+    if not numbers or goal is None:
         return False
-    lead = round(statistics.fmean(values), column.digits) - round(column.factor * goal, column.digits)
-    return not (lead >= 0 if column.higher else lead <= 0)  # nor is what is not a number ahead
+    ahead = round(mean(numbers), column.digits) - round(goal, column.digits)
+    return not (ahead >= 0 if column.higher else ahead <= 0)  # nor is what is not a number ahead
 
 
 def _missed(what: Sequence[str]) -> str:
     return f" TRADI is behind the paper's TRADI: {', '.join(what)}." if what else ""
 
 
-def _winners(values: Sequence[Sequence[float]], column: Column) -> list[int]:
-    """Rows whose mean, as printed, is the best; of fewer runs than others have, it is not compared."""
-    if column.higher is None:
-        return []
-    most = max(map(len, values))
-    means = [round(statistics.fmean(v), column.digits) if v and len(v) == most else None for v in values]
-    known = [mean for mean in means if mean is not None]
-    if not known:
-        return []
-    top = max(known) if column.higher else min(known)
-    return [row for row, mean in enumerate(means) if mean == top]
-
-
-def _seconds(results: Sequence[Result], method: str) -> str:
-    return f"{statistics.fmean(r.seconds['training'] for r in results if r.key.method == method):.1f}"
+def _seconds(results: Sequence[Result], method: str) -> float:
+    return statistics.fmean(r.seconds["training"] for r in results if r.key.method == method)
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tradi._torch import NORMS
+from tradi.sharding import Place, local
 
 # Third-party layers (LlamaRMSNorm, EvoNorm2dS0) are named like torch's own.
 _NORMALISATION = re.compile("norm", re.IGNORECASE)
@@ -42,6 +43,27 @@ class Weight:
     def is_empty(self) -> bool:
         """Whether there is nothing in it to track; one that waits for its first forward pass is not empty."""
         return not isinstance(self.parameter, nn.parameter.UninitializedParameter) and self.parameter.numel() == 0
+
+    @property
+    def local(self) -> Tensor:
+        """What this process holds of it: all of it, unless it is sharded."""
+        return local(self.parameter)
+
+    @property
+    def local_gradient(self) -> Tensor | None:
+        """The gradient of what this process holds."""
+        gradient = self.parameter.grad
+        return None if gradient is None else local(gradient)
+
+    @property
+    def place(self) -> Place | None:
+        """Where that lies in the whole; None if it is not sharded."""
+        return Place.of(self.name, self.parameter)
+
+    @property
+    def rows(self) -> int:
+        """Length of its first dimension, whoever holds it; 1 of a single number."""
+        return self.parameter.shape[0] if self.parameter.ndim else 1
 
     @property
     def fan_in(self) -> int:
@@ -82,8 +104,6 @@ def check_trackable(weight: Weight) -> None:
     parameter = weight.parameter
     if isinstance(parameter, nn.parameter.UninitializedParameter):
         raise TypeError(f"{weight.name} is not initialised yet: run one forward pass before attaching")
-    if hasattr(parameter, "to_local"):
-        raise TypeError(f"{weight.name} is sharded over processes (FSDP, DTensor), which is not supported: use DDP")
     if parameter.is_meta:
         raise TypeError(f"{weight.name} is on the meta device: give the model real weights before attaching")
     if not parameter.is_floating_point() or parameter.dtype.itemsize < 2:

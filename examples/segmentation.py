@@ -1,0 +1,99 @@
+"""Which pixels has a network never seen the like of? python examples/segmentation.py (needs tradi[demo,images]).
+
+ENet learns CamVid without cars, pedestrians and cyclists, if `TRADI_DATA` has CamVid; otherwise squares and discs on
+noise, with triangles that come up in testing alone. It draws a test image, the predicted classes, and where the members
+disagree.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import tradi
+from tradi.data.camvid import HELD_OUT, camvid
+from tradi.data.segmentation import IGNORED
+
+Batches = list[tuple[Tensor, Tensor]]
+
+
+def shapes(images: int, triangles: bool, seed: int) -> tuple[Tensor, Tensor]:
+    """Images (n, 3, 32, 32) of a square and a disc, and their classes; -1 where a triangle is, which counts nowhere."""
+    generator = torch.Generator().manual_seed(seed)
+    x = 0.3 * torch.randn(images, 3, 32, 32, generator=generator)
+    y = torch.zeros(images, 32, 32, dtype=torch.long)
+    down, across = torch.meshgrid(torch.arange(32), torch.arange(32), indexing="ij")
+    for image, classes in zip(x, y, strict=True):
+        for shape in (1, 2, *[3] * triangles):
+            top, left = (int(torch.randint(4, 28, (), generator=generator)) for _ in range(2))
+            d, a = down - top, across - left
+            inside = [d.abs().maximum(a.abs()) < 4, d * d + a * a < 20, (d.abs() < 5) & (a.abs() * 2 < d + 5)][
+                shape - 1
+            ]
+            image[:, inside] += torch.tensor([1.0, -1.0, 0.5]).roll(shape - 1)[:, None]
+            classes[inside] = shape if shape < 3 else IGNORED
+    return x, y
+
+
+def made() -> tuple[Batches, Batches, Batches, int]:
+    """Training, validation and test batches of shapes, and the number of classes."""
+    parts = [shapes(n, triangles, seed) for seed, (n, triangles) in enumerate([(96, False), (32, False), (8, True)])]
+    train, validation, test = (list(zip(x.split(8), y.split(8), strict=True)) for x, y in parts)
+    return train, validation, test, 3
+
+
+def real(root: Path) -> tuple[Batches, Batches, Batches, int]:
+    """The same of CamVid at an eighth of its size."""
+    source = camvid(root, (60, 45), HELD_OUT)
+    train, validation, test = (
+        list(source.batches(part, 8)) for part in (source.train, source.validation, source.test[:8])
+    )
+    return train, validation, test, source.classes
+
+
+def main(epochs: int = 15) -> None:
+    """Train, fit, and draw one test image."""
+    root = Path(os.environ.get("TRADI_DATA", ""))
+    train, validation, test, classes = real(root) if (root / "CamVid").is_dir() else made()
+    torch.manual_seed(0)
+    model = tradi.models.enet(classes)
+    optimizer = torch.optim.Adam(model.parameters(), 2e-3)
+    tracker = tradi.TRADI(model, optimizer)
+    for _ in range(epochs):
+        for number in torch.randperm(len(train)).tolist():
+            x, y = train[number]
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y, ignore_index=IGNORED).backward()
+            optimizer.step()
+
+    ensemble = tracker.posterior().fit(train, validation).sample(10)
+    images, labels = test[0]
+    prediction = ensemble.predict(images)
+    known = labels >= 0
+    print(f"accuracy on pixels of learnt classes: {100 * (prediction.labels == labels)[known].float().mean():.1f}%")
+    for name, pixels in (("learnt classes", known), ("others", ~known)):
+        print(f"average mutual information on {name}: {prediction.mutual_information[pixels].mean():.4f} nats")
+
+    picture = images[0].permute(1, 2, 0)
+    picture = (picture - picture.min()) / (picture.max() - picture.min())
+    panels = {
+        "image": picture,
+        "predicted classes": prediction.labels[0],
+        "disagreement": prediction.mutual_information[0],
+    }
+    figure, axes = plt.subplots(1, 3, figsize=(9, 3), layout="constrained")
+    for ax, (title, values) in zip(axes, panels.items(), strict=True):
+        ax.imshow(values.numpy())
+        ax.set_title(title)
+        ax.axis("off")
+    figure.savefig("segmentation.png", dpi=150)
+    print("drew segmentation.png")
+
+
+if __name__ == "__main__":
+    main()

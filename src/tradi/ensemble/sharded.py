@@ -1,0 +1,146 @@
+"""Members of a network that `fully_shard` sharded: their shards take turns in the module that was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from os import PathLike
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+
+from tradi.ensemble.copying import Snapshot
+from tradi.ensemble.ensemble import Ensemble, Run
+from tradi.prediction.likelihoods import Likelihood
+from tradi.sharding import Place, local, plain_name, reshard
+
+State = dict[str, Tensor]
+
+
+class ShardedNetwork(Snapshot):
+    """A sharded module, and a copy of what this process held of it at one time.
+
+    An FSDP module cannot be copied, so whoever runs it with other weights borrows the one that is trained.
+
+    Args:
+        module: that `fully_shard` was applied to.
+
+    Raises:
+        TypeError: if a weight is sharded otherwise than by rows.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        reshard(module)
+        self._model, self._versions = module, []  # which may change: the weights are here
+        self.trainable = {name for name, parameter in _parameters(module).items() if parameter.requires_grad}
+        self.places: dict[str, Place] = {}
+        self.weights: State = {}
+        for name, parameter in _parameters(module).items():
+            place = Place.of(name, parameter)
+            if place is not None:
+                self.places[name] = place
+            self.weights[name] = local(parameter).detach().clone()
+        self.buffers = {name: buffer.detach().clone() for name, buffer in _buffers(module).items()}
+
+    @property
+    def saved_buffers(self) -> State:
+        """Those of the buffers that belong into a file."""
+        saved = {plain_name(name) for name in self.model.state_dict()}
+        return {name: buffer for name, buffer in self.buffers.items() if name in saved}
+
+    @property
+    def mesh(self) -> Place:
+        """A place in the mesh that all processes share."""
+        return next(iter(self.places.values()))
+
+
+class ShardedEnsemble(Ensemble):
+    """Members whose weights are sharded as the network is: no process holds all weights of a member.
+
+    All processes must make the same calls together, with as many batches: every forward pass gathers weights, layer by
+    layer, as in training. Members run in the module that is trained; afterwards it is as it was before. Run none
+    between a forward and its backward pass.
+
+    Args:
+        network: whose module members run in.
+        draw: weights and buffers of member i, by name: a function of i and nothing else.
+        size: number of members.
+        likelihood: what outputs mean.
+    """
+
+    def __init__(
+        self,
+        network: ShardedNetwork,
+        draw: Callable[[int], State],
+        size: int,
+        *,
+        likelihood: Likelihood | None = None,
+    ) -> None:
+        with _in_eval_mode(network.model):
+            super().__init__(network.model, draw, size, likelihood=likelihood)
+        self._snapshot = network
+
+    def __getitem__(self, i: int) -> nn.Module:
+        return _refuse("a member as a module of its own")
+
+    def save(self, path: str | PathLike[str], *, whole: bool = False) -> None:
+        del whole
+        _refuse(f"{path}, a file of all members,")
+
+    @contextmanager
+    def _member(self, i: int) -> Iterator[Run]:
+        own = self._own(i)
+
+        def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            with self._lock, torch.no_grad(), _holding(self._model, own):
+                return self._model(*args, **kwargs)
+
+        yield run
+
+
+def _refuse(what: str) -> NoReturn:
+    raise RuntimeError(
+        f"{what} would need all weights in one process: call posterior.save(path) on every process, then "
+        "tradi.load_posterior(path, model) in one, with a model that is not sharded"
+    )
+
+
+@contextmanager
+def _holding(module: nn.Module, state: State) -> Iterator[None]:
+    """The module with other tensors. FSDP gathers weights from memory of its own, so they are copied there and back."""
+    reshard(module)
+    held = {name: local(own) for name, own in (_parameters(module) | _buffers(module)).items() if name in state}
+    before = {name: own.detach().clone() for name, own in held.items()}
+    try:
+        _copy(held, state)
+        with _in_eval_mode(module):
+            yield
+    finally:
+        reshard(module)
+        _copy(held, before)
+
+
+@torch.no_grad()
+def _copy(held: State, values: State) -> None:
+    for name, own in held.items():
+        own.copy_(local(values[name]))
+
+
+@contextmanager
+def _in_eval_mode(module: nn.Module) -> Iterator[None]:
+    training = [one for one in module.modules() if one.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for one in training:
+            one.training = True
+
+
+def _parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    return {plain_name(name): parameter for name, parameter in module.named_parameters()}
+
+
+def _buffers(module: nn.Module) -> State:
+    return {plain_name(name): buffer for name, buffer in module.named_buffers()}

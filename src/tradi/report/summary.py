@@ -1,0 +1,232 @@
+"""What a page opens with: where TRADI is ahead and where it is behind, and what each method costs; all is derived."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+from tradi.bench.declaration import Declaration
+from tradi.bench.results import Result
+from tradi.report import html, svg
+from tradi.report.charts import Methods
+from tradi.report.compare import deviation, mean
+from tradi.report.html import text
+from tradi.report.problems import DETECTION, LIKELIHOOD, OURS, Problem, problems
+from tradi.report.style import FIRST, Style, is_first, known
+from tradi.report.tables import Cell, Head, Table
+
+STRIP = 280, 46
+LANES = 6
+CHANCE = 50.0  # the AUC of a score that knows nothing
+# A question, what it is about in two words, and how it is answered.
+QUESTIONS = {
+    DETECTION: (
+        "Does it notice what it was not trained for?",
+        "noticing the strange",
+        "How often a strange input gets a higher score than a familiar one (AUC, %): 50 is chance, 100 is always. "
+        "The score is mutual information, or one minus the confidence where there is a single network. "
+        "All rows have one scale.",
+    ),
+    LIKELIHOOD: (
+        "Are its probabilities right?",
+        "probabilities",
+        "Negative log-likelihood of the truth (NLL, nats per target). Every row has a scale of its own, with the "
+        "lowest on the right; a triangle at the left end is further off.",
+    ),
+}
+VERDICTS = {"ahead": "Ahead of every rival", "level": "Level with the best rival", "behind": "Behind a rival"}
+CONTROL = "tradinothingtracked"
+LEAD = "TRADI samples an ensemble from one training run. How does it fare against its rivals, and at what cost?"
+ABOUT = (
+    "Ahead and behind mean: by more than the standard deviation of the difference, run by run, over seeds and splits. "
+    "Anything less, and all single runs, is level. Bars are one standard deviation."
+)
+
+
+def summary(results: Sequence[Result], declarations: Mapping[str, Declaration], methods: Methods) -> str:
+    """The opening: the score against each rival, a figure of all problems, and the costs."""
+    compared = problems(results, declarations)
+    names = list(dict.fromkeys(name for one in compared for name in one.numbers))
+    parts = [f"<p class=lead>{LEAD}</p>"]
+    if any(one.verdict for one in compared):
+        parts += [_sentences(compared), _scores(compared)]
+    if compared:
+        parts += [methods.legend(names), "<div class=questions>"]
+        for question, (title, _, about) in QUESTIONS.items():
+            own = [one for one in compared if one.question == question]
+            if own:
+                parts.append(_figure(title, about, own, methods))
+        parts += ["</div>", f"<p class=note>{text(ABOUT)}</p>"]
+        benchmarks = {one.benchmark for one in compared}
+        paid = costs([result for result in results if result.key.benchmark in benchmarks], names)
+        parts += ["<h3>What it costs</h3>", html.table(paid)]
+    return "".join(parts)
+
+
+def rivals(compared: Sequence[Problem]) -> dict[str, list[tuple[Problem, str]]]:
+    """By a name for all sizes of an ensemble: the problems on which TRADI meets a well-known method or the control."""
+    found: dict[str, list[tuple[Problem, str]]] = {}
+    for one in compared:
+        for name in one.numbers:
+            if known(name) != known(OURS) and (is_first(name) or known(name) == CONTROL) and one.lead(name):
+                found.setdefault(name.partition(" of ")[0], []).append((one, name))
+    order = [*reversed(FIRST), CONTROL]
+    return dict(sorted(found.items(), key=lambda item: order.index(known(item[0]))))
+
+
+def score(met: Sequence[tuple[Problem, str]], question: str) -> tuple[int, int, int]:
+    """On how many problems of a question TRADI is ahead of a rival, level with it, and behind it."""
+    leads = [one.lead(name) for one, name in met if one.question == question]
+    ahead = sum(found is not None and found.ahead for found in leads)
+    behind = sum(found is not None and found.behind for found in leads)
+    return ahead, len(leads) - ahead - behind, behind
+
+
+def _sentences(compared: Sequence[Problem]) -> str:
+    """Where TRADI wins and where it loses, against all well-known methods at once."""
+    judged = [(one, one.verdict.kind) for one in compared if one.verdict]
+    items = []
+    for kind, title in VERDICTS.items():
+        own = [one for one, found in judged if found == kind]
+        places = [
+            f"<p><i>{what}:</i> {_places([one for one in own if one.question == question])}</p>"
+            for question, (_, what, _) in QUESTIONS.items()
+            if any(one.question == question for one in own)
+        ]
+        count = f"<span>{len(own)} of {len(judged)} problems</span>"
+        items.append(f"<li class={kind}><strong>{title}</strong> {count}{''.join(places)}</li>")
+    return f"<ul class=verdicts>{''.join(items)}</ul>\n"
+
+
+def _places(own: Sequence[Problem]) -> str:
+    by_title: dict[str, list[str]] = {}
+    for one in own:
+        by_title.setdefault(one.title, []).append(one.name)
+    return "; ".join(f"<b>{text(title)}</b> ({text(' · '.join(names))})" for title, names in by_title.items())
+
+
+def _scores(compared: Sequence[Problem]) -> str:
+    """One bar per rival and question: problems on which TRADI is ahead, level and behind."""
+    rows = []
+    for name, met in rivals(compared).items():
+        cells = "".join(f"<td>{_bar(score(met, question))}</td>" for question in QUESTIONS)
+        rows.append(f"<tr><th scope=row>{text(name)}</th>{cells}</tr>")
+    heads = "".join(f"<th scope=col>{text(title)}</th>" for title, _, _ in QUESTIONS.values())
+    return (
+        "<div class=scroll tabindex=0 role=region aria-label='TRADI against each rival'><table class=scores>"
+        "<caption>TRADI against each rival: number of problems on which it is "
+        "<span class=ahead>ahead</span>, <span class=level>level</span> and <span class=behind>behind</span></caption>"
+        f"<thead><tr><th scope=col>rival</th>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>\n"
+    )
+
+
+def _bar(counts: tuple[int, int, int]) -> str:
+    if not sum(counts):
+        return ""
+    parts = "".join(
+        f"<span class={kind} style='flex:{count}'>{count}<span class=unseen> {kind}</span></span>"
+        for kind, count in zip(("ahead", "level", "behind"), counts, strict=True)
+        if count
+    )
+    return f"<div class=bar>{parts}</div>"
+
+
+def _figure(title: str, about: str, compared: Sequence[Problem], methods: Methods) -> str:
+    """A row per problem: its name, all methods with error bars, and how TRADI fares."""
+    lowest = min((mean(own) for one in compared for name, own in one.numbers.items() if is_first(name)), default=CHANCE)
+    rows, benchmark = [], ""
+    for one in compared:
+        if one.benchmark != benchmark:
+            benchmark = one.benchmark
+            rows.append(f"<h4><a href='#{text(benchmark)}'>{text(one.title)}</a></h4>")
+        ends = (min(CHANCE, lowest), 100.0) if one.question == DETECTION else _ends(one)
+        rows.append(
+            f"<div class=row><span class=what>{text(one.name)}</span>{_strip(one, ends, methods)}{_verdict(one)}</div>"
+        )
+    return (
+        f"<section class=question><h3>{text(title)}</h3><p class=note>{text(about)}</p>"
+        f"<div class=strips>{''.join(rows)}</div></section>\n"
+    )
+
+
+def _verdict(one: Problem) -> str:
+    found = one.verdict
+    if found is None:
+        return "<span class=verdict></span>"
+    return f"<span class='verdict {found.kind}' title='{text(found.full)}'>{text(found.short)}</span>"
+
+
+def _ends(one: Problem) -> tuple[float, float]:
+    """The worst and the best of the well-known methods; one that is three times as far off as the others is cut off."""
+    sign = 1 if one.column.higher else -1
+    everyone = {name: mean(own) for name, own in one.numbers.items()}
+    shown = [value for name, value in everyone.items() if is_first(name)] or [*everyone.values()]
+    best = max(shown, key=lambda value: sign * value)
+    far = sorted(abs(best - value) for value in shown)
+    reach = 1.5 * far[-2] if len(far) > 2 and far[-1] > 3 * far[-2] > 0 else far[-1]
+    reach = reach or abs(best) or 1.0
+    return best - sign * 1.05 * reach, best + sign * 0.1 * reach
+
+
+def _strip(one: Problem, ends: tuple[float, float], methods: Methods) -> str:
+    width, height = STRIP
+    plot = svg.Plot(8, 2, width - 16, height - 16, (0, 1), (0, LANES))
+    low, high = ends
+    order = sorted(one.numbers, key=lambda name: not is_first(name))
+    parts = [f"<rect class=ground x=2 y=0 width={width - 4} height={height - 12} rx=4 />"]
+    for place, name in enumerate(order):
+        lane, own = LANES - 0.5 - place % LANES, one.numbers[name]
+        around, value = deviation(own) or 0.0, mean(own)
+        places = [(end - low) / (high - low) for end in (value - around, value, value + around)]
+        parts.append(methods.draw(name, _dot(plot, lane, places)))
+    for x, anchor, value in ((8.0, "start", low), (width - 8.0, "end", high)):
+        parts.append(svg.words(x, height - 3, f"{value:.{min(one.column.digits, 3)}f}".replace("-", "−"), anchor))
+    listed = "; ".join(f"{name} {mean(own):.{one.column.digits}f}" for name, own in one.numbers.items())
+    return svg.drawing(*STRIP, f"{one.column.title}: {listed}", parts)
+
+
+def _dot(plot: svg.Plot, lane: float, places: Sequence[float]) -> Callable[[Style], str]:
+    low, middle, high = (min(max(place, 0.0), 1.0) for place in places)
+
+    def draw(style: Style) -> str:
+        if not 0 <= places[1] <= 1:
+            style = Style(style.slot, 0, 4)
+        bar = svg.stroke(plot.line([(low, lane), (high, lane)]), kind="error")
+        return bar + svg.markers(style, [plot.place(middle, lane)])
+
+    return draw
+
+
+def costs(results: Sequence[Result], names: Sequence[str]) -> Table:
+    """Trainings, time in units of one training, and seconds until a method can predict, by benchmark."""
+    benchmarks = list(dict.fromkeys(result.key.benchmark for result in results))
+    heads = [Head(""), Head("networks trained", False), Head("time until it predicts, in plain trainings", False)]
+    heads += [Head(f"{benchmark}: seconds", False) for benchmark in benchmarks]
+    rows = []
+    for name in names:
+        own = [result for result in results if result.key.method == name]
+        trained = [len(result.notes["steps"]) for result in own if result.notes.get("steps")]
+        cells = [Cell(statistics.fmean(trained), digits=0) if trained else Cell()]
+        shares = [share for result in own if (share := in_trainings(result)) is not None]
+        cells.append(Cell(statistics.median(shares), digits=2) if shares else Cell())
+        for benchmark in benchmarks:
+            seconds = [_until_it_predicts(result) for result in own if result.key.benchmark == benchmark]
+            cells.append(Cell(statistics.fmean(seconds), digits=1) if seconds else Cell())
+        rows.append((name, cells))
+    note = (
+        "Time until it predicts: training, tracking, and what comes after training; the median over all runs, in units "
+        "of one training of the same result without tracking. Seconds are means over variants, seeds and splits, on "
+        "the machine and beside the jobs that happened to run: compare the units, not the seconds."
+    )
+    return Table("Cost of each method", heads, rows, note)
+
+
+def in_trainings(result: Result) -> float | None:
+    """Time until a method can predict, in units of one of its trainings without tracking."""
+    networks = len(result.notes.get("steps") or ())
+    plain = result.seconds["training"] - result.seconds.get("tracking", 0.0)
+    return _until_it_predicts(result) / (plain / networks) if networks and plain > 0 else None
+
+
+def _until_it_predicts(result: Result) -> float:
+    return result.seconds["training"] + result.seconds.get("preparing", 0.0)

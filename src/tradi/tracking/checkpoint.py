@@ -1,0 +1,63 @@
+"""Whether a checkpoint is that of a tracker, and of one like this one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from tradi.tracking.selection import Weight
+
+KINDS = {
+    "steps": int,
+    "skipped": int,
+    "taken": dict,
+    "options": dict,
+    "selected": dict,
+    "fingerprint": dict,
+    "weights": dict,
+}
+
+
+def check_state(state: Any, options: dict[str, Any], own: Mapping[str, Weight], optimizers: int) -> None:
+    """Check what all trackers share, before anything is taken over.
+
+    Args:
+        state: what is said to be the `state_dict()` of a tracker.
+        options: those of the tracker that is to resume.
+        own: the weights that it follows.
+        optimizers: how many it follows.
+
+    Raises:
+        ValueError: if the state is damaged, or of another tracker; the message lists both sides.
+    """
+    if not isinstance(state, dict) or not KINDS.keys() <= state.keys():
+        raise ValueError(
+            f"this is not the state_dict() of a tracker: got {list(state) if isinstance(state, dict) else state!r}"
+        )
+    for name, kind in KINDS.items():
+        if not isinstance(state[name], kind):
+            raise ValueError(f"the checkpoint is damaged: {name} is {state[name]!r}, not of type {kind.__name__}")
+    if state["options"] != options:
+        raise ValueError(f"the checkpoint was written with {state['options']}, this tracker has {options}")
+    theirs, ours = saved_shapes(state), shapes(own)
+    if theirs != ours:
+        raise ValueError(f"the checkpoint is of weights {theirs}, this tracker follows {ours}")
+    if len(state["taken"]) != optimizers:
+        raise ValueError(f"the checkpoint is of {len(state['taken'])} optimizers, this tracker has {optimizers}")
+    fingerprint = state["fingerprint"]
+    values = fingerprint.get("values")
+    known = isinstance(values, dict) and values.keys() <= own.keys()
+    if not known or not all(isinstance(v, Tensor) for v in values.values()) or "drift" not in fingerprint:
+        raise ValueError(f"the checkpoint is damaged: fingerprint is {fingerprint!r}")
+
+
+def saved_shapes(state: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shapes of the weights that a tracker followed when its state was saved."""
+    return {name: tuple(shape.tolist()) for name, shape in state["selected"].items()}
+
+
+def shapes(own: Mapping[str, Weight]) -> dict[str, tuple[int, ...]]:
+    """The shapes of weights."""
+    return {name: tuple(weight.parameter.shape) for name, weight in own.items()}

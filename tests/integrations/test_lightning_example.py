@@ -1,0 +1,33 @@
+"""The example of Lightning runs."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_docs import ROOT
+
+lightning = pytest.importorskip("lightning", reason="needs tradi[lightning]")
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of Lightning itself, about workers and loggers
+
+
+def example() -> Any:
+    path = ROOT / "examples" / "lightning_digits.py"
+    spec = importlib.util.spec_from_file_location("lightning_digits", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    example().main(epochs=2)
+    printed = capsys.readouterr().out
+    assert "tradi/mutual_information" in printed
+    assert "digits it never saw: ClassPrediction(363 samples, 8 classes, 20 members" in printed

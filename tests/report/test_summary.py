@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.report.made import full, result
+from tradi.bench import BENCHMARKS
+from tradi.bench.results import Result
+from tradi.report.charts import Methods
+from tradi.report.problems import DETECTION, LIKELIHOOD, problems
+from tradi.report.summary import costs, in_trainings, rivals, score, summary
+
+DECLARED = {name: one.declaration() for name, one in BENCHMARKS.items()}
+
+
+def results(tradi: float, **others: float) -> list[Result]:
+    """Three seeds of TRADI and of others, all shifted by as much as is said."""
+    found = {"TRADI": tradi, **{name.replace("_", " "): shift for name, shift in others.items()}}
+    return [full(name, seed, better=shift) for name, shift in found.items() for seed in (0, 1, 2)]
+
+
+def test_problems_are_every_ood_set_and_every_likelihood_that_tables_show() -> None:
+    numbers: dict[str, Any] = {"inside/nll_mixture": 1.0, "outside/nll_mixture": 2.0, "nll": 9.0, "nll_mixture": 8.0}
+    toy = [result(name, seed, "gp", "toy", **numbers) for name in ("TRADI", "SWAG") for seed in (0, 1)]
+    uci = [result("TRADI", 0, "yacht", "uci", nll=0.5, nll_mixture=0.4, rmse=1.0)]
+    auc: dict[str, Any] = {"notMNIST/confidence/auroc": 0.9}
+    ablation = [result("TRADI", 0, "adam", "ablation", **auc)]
+    found = problems([*toy, *uci, *results(0.1, SWAG=0.0), *ablation], DECLARED)
+    assert [(one.question, one.benchmark, one.name, one.column.metric) for one in found] == [
+        (LIKELIHOOD, "toy", "gp, among the points", "inside/nll_mixture"),
+        (LIKELIHOOD, "toy", "gp, beyond", "outside/nll_mixture"),
+        (LIKELIHOOD, "uci", "yacht", "nll"),
+        (DETECTION, "mnist-ood", "adam, notMNIST", "notMNIST/confidence/auroc"),
+        (LIKELIHOOD, "mnist-ood", "adam", "nll"),
+    ]
+    assert found[3].title == "MNIST against notMNIST"
+    assert found[0].title == "Toy regression"
+
+
+def test_detection_is_by_mutual_information_where_there_is_any() -> None:
+    made = [
+        replace(one, metrics=one.metrics | {"notMNIST/confidence/auroc": 0.5}) for one in results(0.1, Single_network=0)
+    ]
+    detection = problems(made, DECLARED)[0]
+    assert detection.numbers["TRADI"][(0, 0)] == pytest.approx(97)
+    assert detection.numbers["Single network"][(0, 0)] == pytest.approx(50)
+
+
+@pytest.mark.parametrize(
+    ("others", "kind", "short"),
+    [
+        ({"SWAG": 0.0, "MC_Dropout": 0.05}, "ahead", "ahead of all 2"),
+        ({"SWAG": 0.0, "MC_Dropout": 0.2}, "behind", "behind MC Dropout"),
+        ({"SWAG": 0.3, "MC_Dropout": 0.2}, "behind", "behind all 2"),
+        ({"SWAG": 0.1, "MC_Dropout": 0.0}, "level", "level with SWAG"),
+        ({"Laplace, last layer": 0.9, "SWAG": 0.0}, "ahead", "ahead of SWAG"),
+    ],
+)
+def test_a_verdict_is_against_the_well_known_methods(others: dict[str, float], kind: str, short: str) -> None:
+    for one in problems(results(0.1, **others), DECLARED):
+        assert one.verdict is not None
+        assert (one.verdict.kind, one.verdict.short) == (kind, short)
+    assert all(one.verdict is None for one in problems(results(0.1), DECLARED))
+    single = [one for one in results(0.1, SWAG=0.0) if one.key.seed == 0]
+    assert {one.verdict.kind for one in problems(single, DECLARED) if one.verdict} == {"level"}, (
+        "one run proves nothing"
+    )
+
+
+def test_scores_count_what_was_found_for_all_sizes_of_an_ensemble_together() -> None:
+    first = [
+        full(name, seed, "adam", better)
+        for name, better in (("TRADI", 0.1), ("Deep Ensemble of 5", 0.2))
+        for seed in (0, 1)
+    ]
+    second = [
+        full(name, seed, "sgd", better)
+        for name, better in (("TRADI", 0.1), ("Deep Ensemble of 3", 0.0))
+        for seed in (0, 1)
+    ]
+    met = rivals(problems([*first, *second], DECLARED))
+    assert list(met) == ["Deep Ensemble"]
+    assert score(met["Deep Ensemble"], DETECTION) == (1, 0, 1)
+    assert score(met["Deep Ensemble"], LIKELIHOOD) == (1, 0, 1)
+
+
+def test_the_summary_says_where_tradi_wins_and_loses_and_draws_all_methods() -> None:
+    methods = Methods(["TRADI", "SWAG", "Deep Ensemble of 5"])
+    written = summary(results(0.1, **{"SWAG": 0.0, "Deep Ensemble of 5": 0.3}), DECLARED, methods)
+    (ahead, level, behind) = re.findall(r"<li class=\w+><strong>.*?</li>", written)
+    assert "0 of 2 problems" in ahead
+    assert "0 of 2 problems" in level
+    assert "2 of 2 problems" in behind
+    assert "<b>MNIST against notMNIST</b> (adam, notMNIST)" in behind
+    assert written.count("class='verdict behind'") == 2
+    for index in range(3):
+        assert written.count(f"<g class='s c{methods.styles[list(methods.index)[index]].slot}' data-m={index}>") == 2
+    turned = summary(results(0.4, **{"SWAG": 0.0, "Deep Ensemble of 5": 0.3}), DECLARED, methods)
+    assert turned.count("class='verdict ahead'") == 2
+
+
+def test_without_rivals_there_is_no_verdict_and_without_problems_no_figure() -> None:
+    written = summary(results(0.1), DECLARED, Methods(["TRADI"]))
+    assert "verdicts" not in written
+    assert "class=strips" in written
+    nothing = summary([result("TRADI", benchmark="ablation", nll=1.0)], DECLARED, Methods(["TRADI"]))
+    assert "class=strips" not in nothing
+
+
+def test_costs_are_in_units_of_one_plain_training() -> None:
+    alone = replace(result("TRADI"), seconds={"training": 12.0, "tracking": 2.0, "preparing": 3.0})
+    assert in_trainings(alone) == pytest.approx(1.5)
+    several = replace(result("Deep Ensemble of 2"), seconds={"training": 20.0}, notes={"steps": [9, 9]})
+    assert in_trainings(several) == pytest.approx(2)
+    assert in_trainings(replace(alone, notes={})) is None
+    table = costs([alone, several], ["TRADI", "Deep Ensemble of 2"])
+    assert table.texts == [["TRADI", "1", "1.50", "15.0"], ["Deep Ensemble of 2", "2", "2.00", "20.0"]]
+
+
+def test_a_method_far_behind_the_others_does_not_squeeze_them() -> None:
+    made = results(0.1, SWAG=0.09, MC_Dropout=0.08, Single_network=-40)
+    (likelihood,) = (one for one in problems(made, DECLARED) if one.question == LIKELIHOOD)
+    written = summary(made, DECLARED, Methods(list(likelihood.numbers)))
+    strips = re.findall(r"<span class=what>adam</span>(<svg.*?</svg>)", written)
+    (strip,) = strips
+    places = [float(x) for x in re.findall(r"<path class=(?:dot|mark|cross) d='M(\d*\.?\d*) ", strip)]
+    shown = sorted(places)
+    assert shown[0] == 8, "at the left end"
+    assert shown[-1] - shown[1] > 100, "the others are spread over the strip"

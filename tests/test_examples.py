@@ -1,0 +1,82 @@
+"""Every example runs, at small size, and ends in what it promises."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mpl.use("agg")
+
+
+def example(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_regression_on_a_csv_draws_its_intervals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example("regression_csv").main(steps=300)
+    assert "of 89 targets are inside their 90% interval" in capsys.readouterr().out
+    assert (tmp_path / "regression_csv.png").stat().st_size > 10_000
+
+
+def test_segmentation_of_made_images_doubts_what_it_never_saw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TRADI_DATA", raising=False)
+    example("segmentation").main(epochs=2)
+    assert "average mutual information on others" in capsys.readouterr().out
+    assert (tmp_path / "segmentation.png").stat().st_size > 10_000
+
+
+def test_a_killed_training_ends_as_the_one_that_was_not(capsys: pytest.CaptureFixture[str]) -> None:
+    example("resume_after_kill").main()
+    printed = capsys.readouterr().out
+    assert "ended with -9" in printed
+    assert "resumed after epoch 3" in printed
+    assert printed.endswith("nobody killed: True\n")
+
+
+def test_methods_are_compared_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    example("compare_methods").main(epochs=4, networks=2)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 8
+    assert all(0 <= float(figure) <= 100 for line in lines[1:] for figure in line.split()[-3:])
+
+
+@pytest.mark.filterwarnings("ignore")  # of Hugging Face itself, about pinned memory and old names
+def test_adapters_doubt_words_that_they_never_saw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example("transformers_lora").main(epochs=1)
+    printed = capsys.readouterr().out
+    assert "tradi_mutual_information" in printed
+    assert "words it never saw: ClassPrediction(100 samples, 2 classes, 20 members" in printed
+    assert (tmp_path / "out" / "posterior.safetensors").is_file()
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_run(path: Path, tmp_path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells)  # the repository keeps none
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert any("image/png" in out.get("data", {}) for cell in notebook.cells for out in cell.get("outputs", []))
+
+
+def test_every_example_is_on_its_page() -> None:
+    page = (ROOT / "docs" / "examples.md").read_text()
+    assert all(f"`examples/{path.name}`" in page for path in EXAMPLES.iterdir() if path.suffix in (".py", ".ipynb"))
