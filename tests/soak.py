@@ -194,10 +194,11 @@ def load(steps: int) -> dict[str, Any]:
         if number in (steps // 10, steps):
             for tracker in trackers:
                 tracker.posterior()  # before memory is read: the first one fills caches, which is no growth
-            sizes.append((resident(), len(gc.get_objects())))
-    (early, objects), (late, more) = sizes
+            objects = len(gc.get_objects())  # a list of megabytes, before memory is read for the same reason
+            sizes.append((resident(), objects))
+    (early, fewer), (late, more) = sizes
     finite = all(value.isfinite().all() for t in trackers for value in t.posterior().variance.values())
-    return {"steps": trackers[0].steps, "bytes grown": late - early, "objects grown": more - objects, "finite": finite}
+    return {"steps": trackers[0].steps, "bytes grown": late - early, "objects grown": more - fewer, "finite": finite}
 
 
 def members(count: int) -> dict[str, Any]:
