@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tradi.ensemble.batches import Pair, batches, bytes_in, evenly, every_kth, samples_in, thinned
+from tradi.ensemble.batches import Pair, batches, bytes_in, evenly, every_kth, larger, samples_in, thinned
 
 
 def numbered(samples: int, batch: int) -> list[Pair]:
@@ -85,6 +85,20 @@ def test_a_list_is_thinned_sample_by_sample(batch: int) -> None:
         assert found.diff().max() <= 10
     data = numbered(1000, batch)
     assert all(a is b for a, b in zip(thinned(data, 1000), data, strict=True))
+
+
+def test_small_batches_are_joined_up_to_a_size_and_nothing_else_is() -> None:
+    found = larger(numbered(100, 7), 4 * 2 * 30)
+    assert torch.cat([y for _, y in found]).tolist() == list(range(100))
+    assert 2 <= len(found) <= 8
+    assert all(len(x) == len(y) for x, y in found)
+    assert len(larger(numbered(100, 7), 1 << 20)) == 1
+    lengths = [(torch.zeros(2, n), torch.zeros(2)) for n in (3, 4)]
+    masked = [((torch.zeros(2, 3), torch.ones(2, 3)), torch.zeros(2))] * 2
+    without = [(torch.zeros(2, 3), None)] * 2
+    single = [(torch.tensor(1.0), torch.tensor(2.0))] * 2
+    for rows in (lengths, masked, without, single):
+        assert all(a is b for a, b in zip(larger(rows, 1 << 20), rows, strict=True))
 
 
 def test_samples_are_counted_by_the_target_or_else_by_the_inputs() -> None:

@@ -203,6 +203,28 @@ def test_statistics_of_batchnorm_belong_to_the_member() -> None:
     assert torch.equal(still.body(x), model.body(x))  # nothing was drawn: nothing moves but the head
 
 
+@pytest.mark.parametrize("kind", [HeadRegression, NetworkRegression])
+def test_the_size_of_batches_says_nothing(kind: type[Regression]) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1)).double()
+    single = [(row[None], value[None]) for row, value in zip(*joined(data()), strict=True)]
+    ways = {}
+    for name, rows in (("small", single), ("large", data())):
+        replay = Replay(copy.deepcopy(model), rows, 40).at_once()
+        head = find_head(replay.model, (rows[0][0],), {}, SquaredError(0.1), None)
+        ways[name] = kind(replay, head, SquaredError(0.1), moved(model, 0)).with_precision_at(moved(model, 0))
+    assert len(ways["small"].replay.data) == 1
+    small, large = (placed(way, moved(model), 1.0) for way in ways.values())
+    for key, value in large.items():
+        torch.testing.assert_close(small[key], value, rtol=1e-6, atol=1e-8)
+
+
+def test_batchnorm_keeps_the_batches_that_its_statistics_are_taken_of() -> None:
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 1)).double().eval()
+    replay = Replay(model, data(), 40)
+    assert replay.at_once() is replay
+
+
 def test_pixels_are_rows() -> None:
     torch.manual_seed(0)
     model = nn.Conv2d(2, 3, 1).double()

@@ -173,6 +173,22 @@ def in_parts(data: Iterable[Pair], most: int) -> Iterator[list[Pair]]:
         yield part
 
 
+def larger(data: list[Pair], most: int) -> list[Pair]:
+    """The same samples in fewer batches: neighbours become one of about `most` bytes, where they are plain tensors."""
+    found: list[Pair] = []
+    for part in in_parts(data, most):
+        same = {(x.shape[1:], x.dtype, y.shape[1:], y.dtype) for x, y in part if _are_rows(x, y)}
+        if len(same) == 1 and all(_are_rows(x, y) for x, y in part):
+            found.append((torch.cat([x for x, _ in part]), torch.cat([y for _, y in part])))
+        else:
+            found += part
+    return found
+
+
+def _are_rows(inputs: Any, target: Any) -> bool:
+    return all(isinstance(part, Tensor) and part.ndim > 0 for part in (inputs, target))
+
+
 def evenly(data: Iterable[Pair], samples: int, most: int) -> tuple[list[Pair], int]:
     """A part of the data that fits in memory, spread evenly over all of it, and how many samples there are in all.
 

@@ -118,6 +118,7 @@ def conditioned(
         return LaplaceHead.of(replay, head, likelihood)
     if not isinstance(likelihood, Gaussian | SquaredError):
         raise TypeError(f"{likelihood!r} cannot be conditioned: choose the scale alone, with choose_scale(validation)")
+    replay = replay.at_once()
     centre = {name: value.to(replay.own[name].dtype) for name, value in centre.items()}
     last = HeadRegression(replay, head, likelihood, centre)
     regressions: list[Regression] = [last.with_precision_at(centre)]

@@ -92,7 +92,7 @@ class WithoutRows(Conditioning):
                 "members: fit() conditioned on the validation data too; pass refresh=[*train, *validation]",
                 stacklevel=4,
             )
-        replay = Replay(sharing(model).eval(), data, total)
+        replay = Replay(sharing(model).eval(), data, total).at_once()
         head = replace(self.head, module=dict(replay.model.named_modules())[self.head.name])
         ways = {name: WAYS[name](replay, head, self.likelihood, centre) for name in {s.way for s in self.shares}}
         components = tuple(
