@@ -70,7 +70,8 @@ def mixture_crps(prediction: Mixture, y: Tensor) -> float:
 
     $$ \frac1M \sum_j A(y - \mu_j, \sigma_j^2)
        - \frac1{2M^2} \sum_{j,k} A(\mu_j - \mu_k, \sigma_j^2 + \sigma_k^2) $$
-    with $A(d, v) = E|N(d, v)| = 2 \sqrt v \varphi(d / \sqrt v) + d (2\Phi(d / \sqrt v) - 1)$.
+    with
+    $$ A(d, v) = E|N(d, v)| = 2 \sqrt v \varphi(d / \sqrt v) + d (2\Phi(d / \sqrt v) - 1). $$
     """
     _check_target(prediction, y)
     means, variances = prediction.means.detach().double(), prediction.variances.detach().double()
