@@ -267,6 +267,9 @@ class Ensemble:
         Pass shuffled, representative data; some thousand samples are as good as millions. Without such layers nothing
         is read and nothing happens.
 
+        Args:
+            loader: of training batches.
+
         Raises:
             ValueError: if the ensemble comes from a file, which holds the members' statistics as they were saved.
         """

@@ -61,6 +61,12 @@ class DeepEnsemble:
     ) -> Ensemble:
         """An ensemble of the runs' networks, by default one member per run. See `Posterior.sample`.
 
+        Args:
+            members: their number; by default that of the runs.
+            seed: a member is a function of the seed and of its number.
+            refresh: training batches for BatchNorm's statistics, if other than those that were given before.
+            likelihood: what outputs mean, if it is not known yet.
+
         Raises:
             ValueError: if there are more members than runs, and some run is a plain network, or runs were conditioned
                 in different ways.
@@ -117,7 +123,13 @@ class DeepEnsemble:
     def condition(
         self, train: Iterable[Any], *, likelihood: Likelihood | None = None, layer: str | None = None
     ) -> DeepEnsemble:
-        """Condition every run on the training data: see `Posterior.condition`."""
+        """Condition every run on the training data: see `Posterior.condition`.
+
+        Args:
+            train: training batches.
+            likelihood: what outputs mean, if it cannot be inferred.
+            layer: name of the last linear layer, if it cannot be found.
+        """
         return DeepEnsemble([run.condition(train, likelihood=likelihood, layer=layer) for run in self.runs])
 
     def choose_scale(
@@ -143,6 +155,10 @@ class DeepEnsemble:
     def save(self, path: str | PathLike[str], *, whole: bool = False) -> None:
         """Write all runs to one safetensors file; `whole` as in `Posterior.save`.
 
+        Args:
+            path: of the file; it appears whole or not at all.
+            whole: whether frozen weights are written too.
+
         Raises:
             ValueError: if runs differ in frozen weights, which only a whole file holds.
         """
@@ -154,6 +170,10 @@ class DeepEnsemble:
     @classmethod
     def load(cls, path: str | PathLike[str], model: nn.Module) -> DeepEnsemble:
         """Read saved runs; `model` gives the architecture.
+
+        Args:
+            path: of the file.
+            model: a network of the architecture that was saved, with its frozen weights if the file leaves them out.
 
         Raises:
             ValueError, OSError: as `load_posterior` does.

@@ -12,7 +12,11 @@ from tradi.metrics import checks
 
 @dataclass(frozen=True, eq=False)
 class Confusion:
-    """Pixels counted by true class (row) and predicted class (column); batches can be added."""
+    """Pixels counted by true class (row) and predicted class (column); batches can be added.
+
+    Args:
+        matrix: (classes, classes), whole numbers.
+    """
 
     matrix: Tensor
 
