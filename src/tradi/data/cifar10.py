@@ -60,6 +60,9 @@ def in_colour(images: Tensor) -> Tensor:
     Args:
         images: bytes, (images, height, width).
 
+    Returns:
+        (images, 3, 32, 32).
+
     Raises:
         ValueError: if the images are larger than 32 x 32.
     """

@@ -113,6 +113,9 @@ class DeepEnsemble:
         Runs already disagree, so that together they admit less noise than each by itself. For numbers every run is
         fitted by itself, conditioned in the way that suits the first. Arguments are those of `Posterior.fit`.
 
+        Returns:
+            other runs, fitted; these stay as they are.
+
         Raises:
             TypeError, ValueError: as `Posterior.fit` does.
         """
@@ -129,6 +132,9 @@ class DeepEnsemble:
             train: training batches.
             likelihood: what outputs mean, if it cannot be inferred.
             layer: name of the last linear layer, if it cannot be found.
+
+        Returns:
+            other runs, conditioned; these stay as they are.
         """
         return DeepEnsemble([run.condition(train, likelihood=likelihood, layer=layer) for run in self.runs])
 
@@ -175,6 +181,9 @@ class DeepEnsemble:
             path: of the file.
             model: a network of the architecture that was saved, with its frozen weights if the file leaves them out.
 
+        Returns:
+            the runs that were saved.
+
         Raises:
             ValueError, OSError: as `load_posterior` does.
         """
@@ -200,6 +209,9 @@ class DeepEnsemble:
             seeds: torch's seed for each run, set before `make_model` is called.
             folder: where each finished run is saved; runs found there are loaded, not trained again.
             workers: number of processes to train in (more than 1 needs `tradi[parallel]`).
+
+        Returns:
+            of each run what `fit` returned, or the network that it trained, in the order of the seeds.
 
         Raises:
             ValueError: if two seeds are equal, or a file in `folder` cannot be loaded.

@@ -104,6 +104,9 @@ class MCDropout:
         Args:
             path: of the file.
             model: a network of the architecture that was saved, with its frozen weights if the file leaves them out.
+
+        Returns:
+            the method with the network that was saved.
         """
         return cls(load_posterior(path, model).model)
 

@@ -56,6 +56,9 @@ def confusion(predicted: Tensor, labels: Tensor, classes: int, ignore_index: int
         classes: number of classes.
         ignore_index: the label of pixels that do not count; one of the classes, or any other integer.
 
+    Returns:
+        counts, which can be added to those of other batches.
+
     Raises:
         ValueError: if shapes differ, or a class is out of range.
         TypeError: if classes are not integers.

@@ -116,6 +116,9 @@ def score_histogram(score: Tensor, is_ood: Tensor) -> ScoreHistogram:
     Args:
         score: any shape, finite in float32; higher = more OOD.
         is_ood: torch.bool of that shape.
+
+    Returns:
+        counts, which can be added to those of other batches.
     """
     score = score.detach().float()
     check_scores(score, is_ood)

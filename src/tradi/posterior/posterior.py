@@ -405,6 +405,9 @@ def load_posterior(path: str | PathLike[str], model: nn.Module) -> Posterior:
         path: of the file.
         model: a network of the architecture that was saved, with its frozen weights if the file leaves them out.
 
+    Returns:
+        the posterior that was saved, with a network of its own.
+
     Raises:
         ValueError: if the file is not one posterior, was changed, is of another architecture or format version, or
             leaves out frozen weights and the model has others; it names the file.
