@@ -113,7 +113,7 @@ def test_the_summary_answers_a_manager_in_two_sentences_and_folds_the_seconds() 
     assert alone.startswith("Single network.</b> The same network alone, in the time of 1 training. TRADI, in the time")
     assert "better than it on <b class=ahead>2</b>, as good on <b class=level>0</b>" in alone
     assert "in the time of 5 trainings" in ensemble
-    assert "worse on <b class=behind>2</b> of 2 comparisons" in ensemble
+    assert "worse on <b class=behind>2</b> of 2 problems" in ensemble
     units, _, folded = written.partition("What does it cost?")[2].partition("<details>")
     assert "in trainings" in units
     assert "mnist-ood: seconds" not in units

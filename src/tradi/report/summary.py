@@ -105,7 +105,7 @@ def _answers(compared: Sequence[Problem], paid: Table) -> str:
                 f"<li><b>{text(name)}.</b> {ASKED[known(name)]}{f', in the time of {took}' if took else ''}. "
                 f"TRADI{f', in the time of {ours},' if ours else ''} is better than it on <b class=ahead>{ahead}</b>, "
                 f"as good on <b class=level>{level}</b> and worse on <b class=behind>{behind}</b> of "
-                f"{ahead + level + behind} comparisons.</li>"
+                f"{ahead + level + behind} problems.</li>"
             )
     return f"<ul class=answers>{''.join(items)}</ul>\n" if items else ""
 
