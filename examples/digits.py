@@ -20,5 +20,5 @@ for _ in range(60):
 
 posterior = tracker.posterior().fit([data.train], [data.validation])
 ensemble = posterior.sample(20, seed=0)
-print(ensemble.predict(data.test[0]))
-print(ensemble.predict(x.max() + x.min() - data.test[0]))  # inverted
+print("as they are:", ensemble.predict(data.test[0]))
+print("inverted:   ", ensemble.predict(x.max() + x.min() - data.test[0]))

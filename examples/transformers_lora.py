@@ -59,6 +59,7 @@ def main(epochs: int = 6) -> None:
             save_total_limit=1,
             load_best_model_at_end=True,
             disable_tqdm=True,
+            dataloader_pin_memory=False,  # there may be no GPU
         ),
         train_dataset=reviews(400),
         eval_dataset=reviews(200),

@@ -27,14 +27,14 @@ def test_the_demo_prints_its_tables_and_writes_a_page(
     page = written.pop("demo.html").decode()
     assert written.keys() == FIGURES
     assert all(data.startswith(b"\x89PNG") for data in written.values())
-    for expected in ("Single network", "TRADI", "Exact GP", "AUROC", "validation NLL", "demo.html", "most in doubt"):
+    for expected in ("Single network", "TRADI", "Exact GP", "AUC", "validation NLL", "demo.html", "most in doubt"):
         assert expected in printed
     assert shown == [], "nobody is looking"
     assert page.count("<svg class=drawing") == 5
     assert page.count("class=unknown") >= 10, "what was never seen is ranked high"
     assert "http" not in page.replace("http-equiv", ""), "nothing is fetched"
     digits = list(record["tables"].values())[1]
-    single, ours = (digits[name]["inverted images: AUROC % by confidence"] for name in ("Single network", "TRADI"))
+    single, ours = (digits[name]["inverted images: AUC % by confidence"] for name in ("Single network", "TRADI"))
     assert len(ours) == 2
     assert all(b > a for a, b in zip(single, ours, strict=True))  # what the demo is there to show
     single, ours = (digits[name]["accuracy %"] for name in ("Single network", "TRADI"))

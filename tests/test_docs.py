@@ -7,7 +7,10 @@ import re
 import statistics
 import subprocess
 import sys
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
 import tradi.methods
+from tests.browser import WIDTHS, browser, overflowing
 from tradi.bench.cases import Options
 from tradi.bench.results import read_results
 from tradi.bench.runner import run
@@ -69,13 +73,39 @@ def test_the_recipes_for_contributors_run_up_to_the_report(tmp_path: Path) -> No
     assert text.count("| Last |") == text.count("| lowest confidence % |") == 2
 
 
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site; a warning, such as of a link that leads nowhere, fails."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     built = subprocess.run(
         command, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
     )
     assert built.returncode == 0, built.stderr
-    assert "mutual_information" in (tmp_path / "api" / "predictions" / "index.html").read_text()
+    assert "does not contain an anchor" not in built.stderr, built.stderr
+    return folder
+
+
+def test_the_site_builds_without_a_warning(site: Path) -> None:
+    assert "mutual_information" in (site / "api" / "predictions" / "index.html").read_text()
+
+
+def test_pages_of_the_site_fit_a_phone_and_ask_no_other_host(site: Path) -> None:
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server, browser() as chromium:
+        Thread(target=server.serve_forever, daemon=True).start()
+        home = f"http://127.0.0.1:{server.server_port}/"
+        tab = chromium.new_page(viewport={"width": WIDTHS[1], "height": 900})
+        asked: list[str] = []
+        tab.on("request", lambda request: asked.append(request.url))
+        for page in ("", "method/", "results/", "api/posterior/", "api/metrics/"):
+            tab.goto(home + page, wait_until="load")
+            tab.wait_for_function("!document.querySelector('article table:not([class])')?.closest('article > table')")
+            assert overflowing(tab) <= 0, page
+        server.shutdown()
+    assert [url for url in asked if not url.startswith((home, "data:", "blob:"))] == []
 
 
 # The columns of the table in choose.md: benchmark, variant, metric of one network, metric of ensembles, factor, digits.

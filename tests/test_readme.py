@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import statistics
 from pathlib import Path
 
@@ -41,6 +42,17 @@ def test_headline_figures_are_those_of_the_result_files(row: str) -> None:
     for cell, (method, metric) in zip(shown, methods.items(), strict=True):
         values = [r.metrics[metric] for r in results if (r.key.variant, r.key.method) == (variant, method)]
         assert cell == f"{factor * statistics.fmean(values):.{digits}f}", method
+
+
+def test_it_shows_what_the_example_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "digits.py"))
+    printed = capsys.readouterr().out.splitlines()
+    shown = [line for line in README.splitlines() if "ClassPrediction(" in line]
+    assert len(printed) == len(shown) == 2
+    for ours, theirs in zip(printed, shown, strict=True):
+        numbers = [[float(number) for number in re.findall(r"[\d.]+", line)] for line in (ours, theirs)]
+        assert re.sub(r"\d\.\d+", "", ours) == re.sub(r"\d\.\d+", "", theirs)
+        assert numbers[0] == pytest.approx(numbers[1], abs=0.03)  # other processors round otherwise
 
 
 def test_links_lead_somewhere() -> None:

@@ -105,6 +105,9 @@ def load_pretrained(folder: str | PathLike[str], model: nn.Module) -> Posterior 
         folder: on this machine; one from the Hub is downloaded with `huggingface_hub.snapshot_download` first.
         model: a network of the architecture that was trained.
 
+    Returns:
+        a posterior or an ensemble, whichever was saved.
+
     Raises:
         ValueError: if the configuration is damaged or of another version, or the file of weights cannot be loaded.
         OSError: if there is no such folder, or a file in it cannot be read.

@@ -111,6 +111,23 @@ def test_methods_are_switched_on_and_off_in_their_section(tab: Any) -> None:
     assert key.locator("button[data-m][aria-pressed=false]").count() == hidden
 
 
+def test_what_is_not_usual_is_folded_away_until_it_is_asked_for(tab: Any) -> None:
+    key = tab.locator("#mnist .key")
+    rare, more = key.locator("button.rare"), key.locator("[data-more]")
+    count = rare.count()
+    assert count > 0
+    assert more.text_content() == f"{count} more"
+    assert not any(one.is_visible() for one in rare.all())
+    more.press("Enter")
+    assert more.get_attribute("aria-expanded") == "true"
+    assert all(one.is_visible() for one in rare.all())
+    more.click()
+    assert more.text_content() == f"{count} more"
+    assert not rare.first.is_visible()
+    key.get_by_text("all", exact=True).click()
+    assert rare.first.is_visible(), "what is drawn can be turned off"
+
+
 def test_variants_are_chosen_by_mouse_and_arrow_keys(tab: Any) -> None:
     tabs, panels = tab.locator("#mnist-ood [role=tab]"), tab.locator("#mnist-ood [role=tabpanel]")
     seen = lambda: [panel.is_visible() for panel in panels.all()]  # noqa: E731

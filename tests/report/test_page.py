@@ -98,6 +98,22 @@ def test_figures_stand_below_the_table_of_the_same_ood_set() -> None:
         assert written.index(caption) > table
 
 
+def test_where_methods_stand_side_by_side_ours_comes_first() -> None:
+    declared = {"uci": BENCHMARKS["uci"].declaration()}
+    results = [
+        result(name, variant="concrete", benchmark="uci", split=split, nll=nll + split, rmse=nll)
+        for name, nll in (("Single network", 3.25), ("TRADI", 2.5))
+        for split in (0, 1)
+    ]
+    table = re.search(r"<caption>UCI: NLL</caption>.*?</table>", page(results, declared, COMMITTED), re.DOTALL)
+    assert table is not None
+    heads = re.findall(r"<button type=button>(?:<small>paper</small> )?([^<]+)", table[0])
+    assert heads[:3] == ["TRADI", "TRADI", "Single network"]
+    cells = re.findall(r"data-v='([-\d.]+)'>", table[0])
+    assert cells[0] == "3", "numbers move with their heads"
+    assert cells[2] == "3.75"
+
+
 def test_markup_in_names_is_escaped() -> None:
     declared = {"mnist-ood": BENCHMARKS["mnist-ood"].declaration()}
     results = [full("<b>'x'", seed, "<i>") for seed in (0, 1)]

@@ -30,11 +30,11 @@ def test_problems_are_every_ood_set_and_every_likelihood_that_tables_show() -> N
     ablation = [result("TRADI", 0, "adam", "ablation", **auc)]
     found = problems([*toy, *uci, *results(0.1, SWAG=0.0), *ablation], DECLARED)
     assert [(one.question, one.benchmark, one.name, one.column.metric) for one in found] == [
-        (LIKELIHOOD, "toy", "gp, among the points", "inside/nll_mixture"),
-        (LIKELIHOOD, "toy", "gp, beyond", "outside/nll_mixture"),
+        (LIKELIHOOD, "toy", "GP, among the points", "inside/nll_mixture"),
+        (LIKELIHOOD, "toy", "GP, beyond", "outside/nll_mixture"),
         (LIKELIHOOD, "uci", "yacht", "nll"),
-        (DETECTION, "mnist-ood", "adam, notMNIST", "notMNIST/confidence/auroc"),
-        (LIKELIHOOD, "mnist-ood", "adam", "nll"),
+        (DETECTION, "mnist-ood", "Adam, notMNIST", "notMNIST/confidence/auroc"),
+        (LIKELIHOOD, "mnist-ood", "Adam", "nll"),
     ]
     assert found[3].title == "MNIST against notMNIST"
     assert found[0].title == "Toy regression"
@@ -94,12 +94,41 @@ def test_the_summary_says_where_tradi_wins_and_loses_and_draws_all_methods() -> 
     assert "0 of 2 problems" in ahead
     assert "0 of 2 problems" in level
     assert "2 of 2 problems" in behind
-    assert "<b>MNIST against notMNIST</b> (adam, notMNIST)" in behind
+    assert "<b>MNIST against notMNIST</b> (Adam, notMNIST)" in behind
     assert written.count("class='verdict behind'") == 2
     for index in range(3):
         assert written.count(f"<g class='s c{methods.styles[list(methods.index)[index]].slot}' data-m={index}>") == 2
     turned = summary(results(0.4, **{"SWAG": 0.0, "Deep Ensemble of 5": 0.3}), DECLARED, methods)
     assert turned.count("class='verdict ahead'") == 2
+
+
+def test_the_summary_answers_a_manager_in_two_sentences_and_folds_the_seconds() -> None:
+    made = results(0.1, **{"Single network": 0.0, "SWAG": 0.0})
+    several = [
+        replace(full("Deep Ensemble of 5", seed, better=0.3), notes={"steps": [9] * 5}, seconds={"training": 10.0})
+        for seed in (0, 1, 2)
+    ]
+    written = summary([*made, *several], DECLARED, Methods(["TRADI", "Single network", "SWAG", "Deep Ensemble of 5"]))
+    alone, ensemble = re.findall(r"<li><b>(.*?)</li>", re.search(r"<ul class=answers>.*?</ul>", written)[0])  # type: ignore[index]
+    assert alone.startswith("Single network.</b> The same network alone, in the time of 1 training. TRADI, in the time")
+    assert "better than it on <b class=ahead>2</b>, as good on <b class=level>0</b>" in alone
+    assert "in the time of 5 trainings" in ensemble
+    assert "worse on <b class=behind>2</b> of 2 problems" in ensemble
+    units, _, folded = written.partition("What does it cost?")[2].partition("<details>")
+    assert "in trainings" in units
+    assert "mnist-ood: seconds" not in units
+    assert "mnist-ood: seconds" in folded
+
+
+def test_every_row_has_a_scale_of_its_own_and_no_auc_is_above_a_hundred() -> None:
+    near = results(0.1, SWAG=0.12)
+    written = summary(near, DECLARED, Methods(["TRADI", "SWAG"]))
+    low, high = (float(end) for end in re.findall(r"text-anchor=(?:start|end)>([\d.]+)</text>", written)[:2])
+    assert 96 < low < high < 100
+    perfect = [replace(one, metrics=one.metrics | {"notMNIST/information/auroc": 1.0}) for one in near if one.key.seed]
+    far = [replace(one, metrics=one.metrics | {"notMNIST/information/auroc": 0.8}) for one in results(0, SWAG=0)[3:5]]
+    ends = re.findall(r">([\d.]+)</text>", summary([*perfect[:2], *far], DECLARED, Methods(["TRADI", "SWAG"])))
+    assert float(ends[1]) == 100
 
 
 def test_without_rivals_there_is_no_verdict_and_without_problems_no_figure() -> None:
@@ -124,7 +153,7 @@ def test_a_method_far_behind_the_others_does_not_squeeze_them() -> None:
     made = results(0.1, SWAG=0.09, MC_Dropout=0.08, Single_network=-40)
     (likelihood,) = (one for one in problems(made, DECLARED) if one.question == LIKELIHOOD)
     written = summary(made, DECLARED, Methods(list(likelihood.numbers)))
-    strips = re.findall(r"<span class=what>adam</span>(<svg.*?</svg>)", written)
+    strips = re.findall(r"<span class=what>Adam</span>(<svg.*?</svg>)", written)
     (strip,) = strips
     places = [float(x) for x in re.findall(r"<path class=(?:dot|mark|cross) d='M(\d*\.?\d*) ", strip)]
     shown = sorted(places)

@@ -150,6 +150,18 @@ def test_the_ablation_has_a_row_for_every_setting_and_a_line_at_the_default() ->
     assert second.count("class=guide") == 0, "the default is not there"
 
 
+def test_a_band_stands_beside_the_ideal_one_where_it_is_known() -> None:
+    curve = band(1.0)
+    known = curve | {"ideal_mean": curve["truth"], "ideal_variance": [0.25] * len(curve["grid"])}
+    assert "class=ideal" not in charts.bands({"TRADI": [curve]}, METHODS)
+    drawn = charts.bands({"TRADI": [known]}, METHODS, charts.BAND)
+    low, high = (vertices(path) for path in re.findall(r"<path class=ideal d='([^']*)'", drawn))
+    truth = vertices(re.findall(r"<path class=truth d='([^']*)'", drawn)[0])
+    for below, middle, above in zip(low, truth, high, strict=True):
+        assert below[1] - middle[1] == pytest.approx(middle[1] - above[1], abs=0.3)
+        assert below[1] > middle[1]
+
+
 def test_the_legend_presses_what_is_well_known() -> None:
     methods = Methods(["TRADI", "SWAG", "MC Dropout", "a", "b"])
     pressed = dict(re.findall(r"aria-pressed=(\w+) data-m=\d+>.*?</svg>([^<]+)", methods.legend(list(methods.index))))

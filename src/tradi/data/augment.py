@@ -14,6 +14,9 @@ def crop_and_flip(images: Tensor, padding: int = 4, generator: Generator | None 
         images: (images, channels, height, width), of any dtype; if they are standardised, 0 is their mean.
         padding: the largest shift.
         generator: random number generator; torch's default if None.
+
+    Returns:
+        as many images of the same size.
     """
     count, _, height, width = images.shape
     top, left = torch.randint(2 * padding + 1, (2, count), generator=generator)
@@ -29,6 +32,9 @@ def flip(images: Tensor, labels: Tensor, generator: Generator | None = None) -> 
         images: (images, channels, height, width).
         labels: (images, height, width).
         generator: random number generator; torch's default if None.
+
+    Returns:
+        images and labels, of the same sizes.
     """
     coins = _coins(len(images), generator)
     return _mirrored(images, coins), _mirrored(labels, coins)

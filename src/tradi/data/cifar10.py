@@ -57,6 +57,12 @@ def cifar10(
 def in_colour(images: Tensor) -> Tensor:
     """Convert grey images (images, height, width) to CIFAR-10's form: three equal channels, black up to 32 x 32.
 
+    Args:
+        images: bytes, (images, height, width).
+
+    Returns:
+        (images, 3, 32, 32).
+
     Raises:
         ValueError: if the images are larger than 32 x 32.
     """

@@ -45,6 +45,9 @@ def notmnist(root: str | PathLike[str] | None = None) -> NotMNIST:
     Args:
         root: folder of all data sets; see `data_root`.
 
+    Returns:
+        the images that can be read, with their letters.
+
     Raises:
         FileNotFoundError: if neither is below the root.
         ValueError: if the archive is damaged, or no image can be read.

@@ -11,7 +11,11 @@ VARIABLE = "TRADI_DATA"
 
 
 def data_root(given: str | PathLike[str] | None = None) -> Path:
-    """The folder of all data sets: `given`, else the environment variable TRADI_DATA, else the user's cache folder."""
+    """The folder of all data sets: `given`, else the environment variable TRADI_DATA, else the user's cache folder.
+
+    Args:
+        given: a folder, such as from the command line.
+    """
     named = given or os.environ.get(VARIABLE)
     return Path(named).expanduser() if named else cache_folder()
 

@@ -37,7 +37,11 @@ class Frames:
         return Frames(self.records[part], self.meaning)
 
     def read(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Images and labels in bytes, with pixels of no class IGNORED, and a mask of the OOD pixels."""
+        """Images and labels in bytes, with pixels of no class IGNORED, and a mask of the OOD pixels.
+
+        Args:
+            index: of the frames, a vector of whole numbers.
+        """
         records = self.records[index.numpy()]
         labels = torch.from_numpy(np.take(self.meaning, records["label"]))
         return torch.from_numpy(records["image"]), labels.clamp_min(IGNORED), labels == OOD
@@ -125,13 +129,27 @@ class Segmentation:
         return len(self.names)
 
     def training(self, batch: int, generator: Generator | None = None) -> TrainingBatches:
-        """Training batches, shuffled by the generator (torch's default if None)."""
+        """Training batches, shuffled by the generator (torch's default if None).
+
+        Args:
+            batch: images in a batch.
+            generator: of the order and of flips.
+        """
         return TrainingBatches(self.train, self.standardise, batch, generator)
 
     def batches(self, frames: Frames, batch: int) -> Batches:
-        """Batches of `train`, `validation` or `test`, unshuffled, unflipped: to choose a scale or refresh BatchNorm."""
+        """Batches of `train`, `validation` or `test`, unshuffled, unflipped: to choose a scale or refresh BatchNorm.
+
+        Args:
+            frames: of one part.
+            batch: images in a batch.
+        """
         return Batches(frames, self.standardise, batch)
 
     def testing(self, batch: int) -> OODBatches:
-        """Batches of `test` with masks of OOD pixels."""
+        """Batches of `test` with masks of OOD pixels.
+
+        Args:
+            batch: images in a batch.
+        """
         return OODBatches(self.test, self.standardise, batch)

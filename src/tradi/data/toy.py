@@ -51,6 +51,9 @@ def toy(points: int = 60, seed: int = 0, reach: float = 3.0, beyond: float = 2.0
         seed: seed of the function, the points and the noise.
         reach: points are in [-reach, reach], with a gap around 0.
         beyond: how far the grid extends beyond that on both sides.
+
+    Returns:
+        points, the grid, and the function on it.
     """
     generator = torch.Generator().manual_seed(seed)
     sides = torch.rand(points, 1, generator=generator, dtype=torch.float64) * (reach - 0.5) + 0.5

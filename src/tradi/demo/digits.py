@@ -93,9 +93,9 @@ def _measured(compared: Compared) -> Row:
     row = {"accuracy %": 100 * metrics.accuracy(inside.probs, labels), "NLL": -inside.log_prob(labels).mean().item()}
     for kind, ood in compared.outside.items():
         by_confidence = metrics.ood_metrics(*joined(inside.one_minus_confidence, ood.one_minus_confidence))
-        row[f"{kind}: AUROC % by confidence"] = 100 * by_confidence.auroc
+        row[f"{kind}: AUC % by confidence"] = 100 * by_confidence.auroc
         row[f"{kind}: FPR95 % by confidence"] = 100 * by_confidence.fpr95
         if len(inside.logits) > 1:
             by_information = metrics.ood_metrics(*joined(inside.mutual_information, ood.mutual_information))
-            row[f"{kind}: AUROC % by mutual information"] = 100 * by_information.auroc
+            row[f"{kind}: AUC % by mutual information"] = 100 * by_information.auroc
     return row

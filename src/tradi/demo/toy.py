@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from torch import nn
 
 from tradi import metrics
 from tradi.bench.evaluation import as_lists
 from tradi.data import Toy
 from tradi.demo.part import Part, Row
 from tradi.methods.tradi import TRADI
-from tradi.models import mlp
 from tradi.models.regression import GaussianHead, TwoStage
 from tradi.prediction.gaussian import GaussianMixture
 from tradi.report import charts, figures
@@ -26,7 +26,8 @@ def regress(data: Toy, seed: int, members: int = 50) -> Part:
     known = replace(data, x=data.x[:points], y=data.y[:points])
     train = list(zip(known.x.split(20), known.y.split(20), strict=True))
     validation = [(data.x[points:], data.y[points:])]
-    model = GaussianHead(mlp(1, [200]), 200)
+    # A smooth network for a smooth function: a band of ReLU networks has steps where units switch on.
+    model = GaussianHead(nn.Sequential(nn.Linear(1, 100), nn.SiLU()), 100)
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
     tracker = TRADI(model, optimizer)
     TwoStage(mse_epochs=300, nll_epochs=100, patience=20).fit(model, optimizer, train, validation)

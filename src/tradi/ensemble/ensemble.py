@@ -267,6 +267,12 @@ class Ensemble:
         Pass shuffled, representative data; some thousand samples are as good as millions. Without such layers nothing
         is read and nothing happens.
 
+        Args:
+            loader: of training batches.
+
+        Returns:
+            the ensemble itself.
+
         Raises:
             ValueError: if the ensemble comes from a file, which holds the members' statistics as they were saved.
         """
@@ -390,6 +396,9 @@ def load_ensemble(path: str | PathLike[str], model: nn.Module) -> Ensemble:
         path: of the file.
         model: a network of the architecture that was trained, on the device where members are to run, with the same
             frozen weights if the file leaves them out.
+
+    Returns:
+        the ensemble that was saved, with a network of its own.
 
     Raises:
         ValueError: if the file is not an ensemble, was changed, is of another architecture or format version, or leaves

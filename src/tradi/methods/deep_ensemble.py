@@ -61,6 +61,12 @@ class DeepEnsemble:
     ) -> Ensemble:
         """An ensemble of the runs' networks, by default one member per run. See `Posterior.sample`.
 
+        Args:
+            members: their number; by default that of the runs.
+            seed: a member is a function of the seed and of its number.
+            refresh: training batches for BatchNorm's statistics, if other than those that were given before.
+            likelihood: what outputs mean, if it is not known yet.
+
         Raises:
             ValueError: if there are more members than runs, and some run is a plain network, or runs were conditioned
                 in different ways.
@@ -107,6 +113,9 @@ class DeepEnsemble:
         Runs already disagree, so that together they admit less noise than each by itself. For numbers every run is
         fitted by itself, conditioned in the way that suits the first. Arguments are those of `Posterior.fit`.
 
+        Returns:
+            other runs, fitted; these stay as they are.
+
         Raises:
             TypeError, ValueError: as `Posterior.fit` does.
         """
@@ -117,7 +126,16 @@ class DeepEnsemble:
     def condition(
         self, train: Iterable[Any], *, likelihood: Likelihood | None = None, layer: str | None = None
     ) -> DeepEnsemble:
-        """Condition every run on the training data: see `Posterior.condition`."""
+        """Condition every run on the training data: see `Posterior.condition`.
+
+        Args:
+            train: training batches.
+            likelihood: what outputs mean, if it cannot be inferred.
+            layer: name of the last linear layer, if it cannot be found.
+
+        Returns:
+            other runs, conditioned; these stay as they are.
+        """
         return DeepEnsemble([run.condition(train, likelihood=likelihood, layer=layer) for run in self.runs])
 
     def choose_scale(
@@ -143,6 +161,10 @@ class DeepEnsemble:
     def save(self, path: str | PathLike[str], *, whole: bool = False) -> None:
         """Write all runs to one safetensors file; `whole` as in `Posterior.save`.
 
+        Args:
+            path: of the file; it appears whole or not at all.
+            whole: whether frozen weights are written too.
+
         Raises:
             ValueError: if runs differ in frozen weights, which only a whole file holds.
         """
@@ -154,6 +176,13 @@ class DeepEnsemble:
     @classmethod
     def load(cls, path: str | PathLike[str], model: nn.Module) -> DeepEnsemble:
         """Read saved runs; `model` gives the architecture.
+
+        Args:
+            path: of the file.
+            model: a network of the architecture that was saved, with its frozen weights if the file leaves them out.
+
+        Returns:
+            the runs that were saved.
 
         Raises:
             ValueError, OSError: as `load_posterior` does.
@@ -180,6 +209,9 @@ class DeepEnsemble:
             seeds: torch's seed for each run, set before `make_model` is called.
             folder: where each finished run is saved; runs found there are loaded, not trained again.
             workers: number of processes to train in (more than 1 needs `tradi[parallel]`).
+
+        Returns:
+            of each run what `fit` returned, or the network that it trained, in the order of the seeds.
 
         Raises:
             ValueError: if two seeds are equal, or a file in `folder` cannot be loaded.

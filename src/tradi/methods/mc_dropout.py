@@ -78,17 +78,36 @@ class MCDropout:
         return self._snapshot.model
 
     def sample(self, members: int, seed: int = 0, *, likelihood: Likelihood | None = None) -> Ensemble:
-        """An ensemble of `members` networks, each with its own masks."""
+        """An ensemble of `members` networks, each with its own masks.
+
+        Args:
+            members: their number.
+            seed: of the masks; a member is a function of the seed and of its number.
+            likelihood: what outputs mean, if it cannot be inferred.
+        """
         seed = operator.index(seed)
         return Ensemble(sharing(self.model), partial(_mask_of, seed), members, likelihood=likelihood)
 
     def save(self, path: str | PathLike[str], *, whole: bool = False) -> None:
-        """Write the network; `whole` as in `Posterior.save`."""
+        """Write the network; `whole` as in `Posterior.save`.
+
+        Args:
+            path: of the file.
+            whole: whether frozen weights are written too.
+        """
         SingleNetwork(self.model).save(path, whole=whole)
 
     @classmethod
     def load(cls, path: str | PathLike[str], model: nn.Module) -> MCDropout:
-        """Read a saved network; `model` gives the architecture."""
+        """Read a saved network; `model` gives the architecture.
+
+        Args:
+            path: of the file.
+            model: a network of the architecture that was saved, with its frozen weights if the file leaves them out.
+
+        Returns:
+            the method with the network that was saved.
+        """
         return cls(load_posterior(path, model).model)
 
 

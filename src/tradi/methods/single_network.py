@@ -32,5 +32,12 @@ class SingleNetwork(Posterior):
         refresh: Iterable[Any] | None = None,
         likelihood: Likelihood | None = None,
     ) -> Ensemble:
-        """The network as an ensemble, by default of one member; more members are copies. See `Posterior.sample`."""
+        """The network as an ensemble, by default of one member; more members are copies. See `Posterior.sample`.
+
+        Args:
+            members: their number.
+            seed: changes nothing.
+            refresh: training batches for BatchNorm's statistics.
+            likelihood: what outputs mean, if it cannot be inferred.
+        """
         return super().sample(members, seed, refresh=refresh, likelihood=likelihood)

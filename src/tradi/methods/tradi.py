@@ -132,12 +132,22 @@ class TRADI(Tracker):
 
     @classmethod
     def paper(cls, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer]) -> TRADI:
-        """The paper to the letter: Algorithm 1 on all weights, with its Fourier features. Leave the scale at 1."""
+        """The paper to the letter: Algorithm 1 on all weights, with its Fourier features. Leave the scale at 1.
+
+        Args:
+            model: any module; it is never modified.
+            optimizer: of any kind, or several that share the weights.
+        """
         return cls(model, optimizer, kalman=Kalman.paper(), covariance=FourierFeatures.paper(), select="*")
 
     @classmethod
     def released(cls, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer]) -> TRADI:
-        """The authors' released script: its filter, a phase for every weight, normalisation layers left as trained."""
+        """The authors' released script: its filter, a phase for every weight, normalisation layers left as trained.
+
+        Args:
+            model: any module; it is never modified.
+            optimizer: of any kind, or several that share the weights.
+        """
         return cls(model, optimizer, kalman=Kalman.released(), covariance=FourierFeatures.released())
 
     @property

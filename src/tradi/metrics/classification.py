@@ -16,19 +16,34 @@ SMALLEST = torch.finfo(torch.float32).tiny
 
 
 def accuracy(probs: Tensor, labels: Tensor) -> float:
-    r"""Share of correct predictions, $\frac1n \sum_i [\arg\max_c p_{ic} = y_i]$."""
+    r"""Share of correct predictions, $\frac1n \sum_i [\arg\max_c p_{ic} = y_i]$.
+
+    Args:
+        probs: of every class, (batch, classes, ...).
+        labels: the true classes, (batch, ...).
+    """
     probs = _checked(probs, labels)
     return float((probs.argmax(1) == labels).double().mean())
 
 
 def nll(probs: Tensor, labels: Tensor) -> float:
-    r"""Negative log-likelihood in nats, $-\frac1n \sum_i \log \max(p_{i y_i}, 1.2 \cdot 10^{-38})$."""
+    r"""Negative log-likelihood in nats, $-\frac1n \sum_i \log \max(p_{i y_i}, 1.2 \cdot 10^{-38})$.
+
+    Args:
+        probs: of every class, (batch, classes, ...).
+        labels: the true classes, (batch, ...).
+    """
     probs = _checked(probs, labels)
     return -float(_of_label(probs, labels).clamp_min(SMALLEST).log().mean())
 
 
 def nll_from_log_probs(log_probs: Tensor, labels: Tensor) -> float:
-    r"""Negative log-likelihood in nats, $-\frac1n \sum_i \log p_{i y_i}$; infinite for a log of -inf."""
+    r"""Negative log-likelihood in nats, $-\frac1n \sum_i \log p_{i y_i}$; infinite for a log of -inf.
+
+    Args:
+        log_probs: of every class, (batch, classes, ...).
+        labels: the true classes, (batch, ...).
+    """
     checks.labelled("log_probs", log_probs, labels)
     log_probs = log_probs.detach().double()
     checks.normalised("exp(log_probs)", log_probs.exp().sum(1))
@@ -36,7 +51,12 @@ def nll_from_log_probs(log_probs: Tensor, labels: Tensor) -> float:
 
 
 def brier(probs: Tensor, labels: Tensor) -> float:
-    r"""Brier score over all classes, $\frac1n \sum_i \sum_c (p_{ic} - [c = y_i])^2$, in [0, 2]."""
+    r"""Brier score over all classes, $\frac1n \sum_i \sum_c (p_{ic} - [c = y_i])^2$, in [0, 2].
+
+    Args:
+        probs: of every class, (batch, classes, ...).
+        labels: the true classes, (batch, ...).
+    """
     probs = _checked(probs, labels)
     # Sum of p^2 - 2 p_y + 1: the one-hot labels need not be built.
     return float((probs.square().sum(1) - 2 * _of_label(probs, labels) + 1).mean())
@@ -57,7 +77,14 @@ def ece(confidence: Tensor, correct: Tensor, bins: int = 15) -> float:
 
 
 def joint_ece(confidence: Tensor, correct: Tensor, confidence_ood: Tensor, bins: int = 15) -> float:
-    """The paper's ECE, over in- and out-of-distribution test data together; an OOD sample counts as wrong."""
+    """The paper's ECE, over in- and out-of-distribution test data together; an OOD sample counts as wrong.
+
+    Args:
+        confidence: of the predicted class on test data, in [0, 1], any shape.
+        correct: torch.bool of that shape.
+        confidence_ood: the same of OOD samples, any shape.
+        bins: number of bins.
+    """
     return ece(*with_ood(confidence, correct, confidence_ood), bins)
 
 

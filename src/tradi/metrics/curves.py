@@ -20,7 +20,13 @@ from tradi.metrics.types import Mixture
 
 @dataclass(frozen=True, eq=False)
 class AccuracyConfidence:
-    """Accuracy on the samples with a confidence above each threshold; NaN where there are none."""
+    """Accuracy on the samples with a confidence above each threshold; NaN where there are none.
+
+    Args:
+        threshold: of confidence, (thresholds,).
+        accuracy: above each of them.
+        count: samples above each of them.
+    """
 
     threshold: Tensor
     accuracy: Tensor
@@ -34,6 +40,11 @@ class RiskCoverage:
     $$ \mathrm{AURC} = \frac1n \sum_{k=1}^n \frac{\text{errors among the k most confident}}{k} $$
 
     Samples of equal confidence are in random order; `aurc` is the expectation over that order.
+
+    Args:
+        coverage: shares of the data, ascending, (points,).
+        risk: error rate on each of them.
+        aurc: the area.
     """
 
     coverage: Tensor
@@ -43,7 +54,14 @@ class RiskCoverage:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Outcomes counted in bins of confidence, (edges[b], edges[b+1]]; a confidence of 0 is in the first."""
+    """Outcomes counted in bins of confidence, (edges[b], edges[b+1]]; a confidence of 0 is in the first.
+
+    Args:
+        edges: of the bins, (bins + 1,).
+        count: samples in each bin.
+        correct: how many of these are right.
+        confidence_sum: the sum of their confidences.
+    """
 
     edges: Tensor
     count: Tensor
@@ -87,7 +105,13 @@ class Calibration:
 
 @dataclass(frozen=True, eq=False)
 class APCalibration:
-    """Outcomes counted by predicted class and bin of confidence, (classes, bins)."""
+    """Outcomes counted by predicted class and bin of confidence, (classes, bins).
+
+    Args:
+        edges: of the bins, (bins + 1,).
+        count: samples of each predicted class and bin.
+        correct: how many of these are right.
+    """
 
     edges: Tensor
     count: Tensor
@@ -106,7 +130,13 @@ class APCalibration:
 
 @dataclass(frozen=True, eq=False)
 class ConfidenceHistogram:
-    """Numbers of in-distribution and of OOD samples in each bin of confidence, or of mutual information."""
+    """Numbers of in-distribution and of OOD samples in each bin of confidence, or of mutual information.
+
+    Args:
+        edges: of the bins, (bins + 1,).
+        inside: in-distribution samples in each bin.
+        ood: OOD samples in each bin.
+    """
 
     edges: Tensor
     inside: Tensor
@@ -125,7 +155,14 @@ def _check_same_bins(edges: Tensor, others: Tensor) -> None:
 
 @dataclass(frozen=True, eq=False)
 class RegressionBand:
-    """A one-dimensional regression at sorted inputs: mean, standard deviation, and its epistemic part."""
+    """A one-dimensional regression at sorted inputs: mean, standard deviation, and its epistemic part.
+
+    Args:
+        x: inputs in ascending order, (points,).
+        mean: of the prediction there.
+        sd: its standard deviation.
+        epistemic_sd: that of the members' means.
+    """
 
     x: Tensor
     mean: Tensor
@@ -134,7 +171,13 @@ class RegressionBand:
 
 
 def with_ood(confidence: Tensor, correct: Tensor, confidence_ood: Tensor) -> tuple[Tensor, Tensor]:
-    """In- and out-of-distribution test data as one set of (confidence, correct); OOD samples are errors."""
+    """In- and out-of-distribution test data as one set of (confidence, correct); OOD samples are errors.
+
+    Args:
+        confidence: of the predicted class on test data, in [0, 1], any shape.
+        correct: torch.bool of that shape.
+        confidence_ood: the same of OOD samples, any shape.
+    """
     checks.one_shape(confidence=confidence, correct=correct)
     checks.one_shape(confidence_ood=confidence_ood)
     wrong = torch.zeros(confidence_ood.numel(), dtype=torch.bool, device=confidence_ood.device)
@@ -156,12 +199,23 @@ def calibration_curve(confidence: Tensor, correct: Tensor, bins: int = 15) -> Ca
 
 
 def accuracy_confidence(confidence: Tensor, correct: Tensor, bins: int = 100) -> AccuracyConfidence:
-    """Accuracy on test data with a confidence above 0, 1/bins, ..., 1 - 1/bins; OOD samples count as errors."""
+    """Accuracy on test data with a confidence above 0, 1/bins, ..., 1 - 1/bins; OOD samples count as errors.
+
+    Args:
+        confidence: of the predicted class, in [0, 1], any shape.
+        correct: torch.bool of that shape.
+        bins: number of thresholds.
+    """
     return calibration_curve(confidence, correct, bins).accuracy_confidence()
 
 
 def risk_coverage(confidence: Tensor, correct: Tensor) -> RiskCoverage:
-    """Risk against coverage, one point for every distinct confidence."""
+    """Risk against coverage, one point for every distinct confidence.
+
+    Args:
+        confidence: of the predicted class, in [0, 1], any shape.
+        correct: torch.bool of that shape.
+    """
     _check_outcomes(confidence, correct)
     values, index = torch.unique(_flat(confidence), return_inverse=True)
     right = _count(index[correct.flatten()], len(values))
@@ -198,7 +252,13 @@ def ap_calibration(
 
 
 def confidence_histogram(confidence: Tensor, is_ood: Tensor, bins: int = 25) -> ConfidenceHistogram:
-    """Histograms of confidence, of in-distribution and of OOD samples, in bins of equal width."""
+    """Histograms of confidence, of in-distribution and of OOD samples, in bins of equal width.
+
+    Args:
+        confidence: of the predicted class, in [0, 1], any shape.
+        is_ood: torch.bool of that shape.
+        bins: number of bins.
+    """
     checks.one_shape(confidence=confidence, is_ood=is_ood)
     checks.boolean(is_ood=is_ood)
     checks.unit_interval(confidence=confidence)

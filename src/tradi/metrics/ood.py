@@ -15,7 +15,14 @@ TPR = 0.95
 
 @dataclass(frozen=True)
 class OODMetrics:
-    """The four metrics of a score; the positive class is OOD in all but `aupr_in`."""
+    """The four metrics of a score; the positive class is OOD in all but `aupr_in`.
+
+    Args:
+        auroc: area under the ROC curve.
+        aupr_out: average precision, OOD samples as positives.
+        aupr_in: the same with in-distribution samples as positives.
+        fpr95: share of in-distribution samples flagged where 95% of the OOD ones are.
+    """
 
     auroc: float
     aupr_out: float
@@ -51,28 +58,70 @@ def ood_metrics(score: Tensor, is_ood: Tensor) -> OODMetrics:
 
 
 def auroc(score: Tensor, is_ood: Tensor) -> float:
-    r"""Area under the ROC curve, $P(s_{ood} > s_{in}) + \frac12 P(s_{ood} = s_{in})$; OOD is positive."""
+    r"""Area under the ROC curve, $P(s_{ood} > s_{in}) + \frac12 P(s_{ood} = s_{in})$; OOD is positive.
+
+    Args:
+        score: any shape, finite; higher = more OOD.
+        is_ood: torch.bool of that shape; both kinds must occur.
+
+    Raises:
+        ValueError: if shapes differ, a score is not finite, or only one kind occurs.
+        TypeError: if `is_ood` is not torch.bool.
+    """
     return ood_metrics(score, is_ood).auroc
 
 
 def aupr_out(score: Tensor, is_ood: Tensor) -> float:
-    r"""Average precision, $\sum_k (R_k - R_{k-1}) P_k$ from the highest score down; OOD is positive."""
+    r"""Average precision, $\sum_k (R_k - R_{k-1}) P_k$ from the highest score down; OOD is positive.
+
+    Args:
+        score: any shape, finite; higher = more OOD.
+        is_ood: torch.bool of that shape; both kinds must occur.
+
+    Raises:
+        ValueError: if shapes differ, a score is not finite, or only one kind occurs.
+        TypeError: if `is_ood` is not torch.bool.
+    """
     return ood_metrics(score, is_ood).aupr_out
 
 
 def aupr_in(score: Tensor, is_ood: Tensor) -> float:
-    r"""Average precision, $\sum_k (R_k - R_{k-1}) P_k$ from the lowest score; in-distribution is positive."""
+    r"""Average precision, $\sum_k (R_k - R_{k-1}) P_k$ from the lowest score; in-distribution is positive.
+
+    Args:
+        score: any shape, finite; higher = more OOD.
+        is_ood: torch.bool of that shape; both kinds must occur.
+
+    Raises:
+        ValueError: if shapes differ, a score is not finite, or only one kind occurs.
+        TypeError: if `is_ood` is not torch.bool.
+    """
     return ood_metrics(score, is_ood).aupr_in
 
 
 def fpr95(score: Tensor, is_ood: Tensor) -> float:
-    """Share of in-distribution samples flagged when at least 95% of the OOD ones are; OOD is positive."""
+    """Share of in-distribution samples flagged when at least 95% of the OOD ones are; OOD is positive.
+
+    Args:
+        score: any shape, finite; higher = more OOD.
+        is_ood: torch.bool of that shape; both kinds must occur.
+
+    Raises:
+        ValueError: if shapes differ, a score is not finite, or only one kind occurs.
+        TypeError: if `is_ood` is not torch.bool.
+    """
     return ood_metrics(score, is_ood).fpr95
 
 
 @dataclass(frozen=True)
 class ImageAverage:
-    """Metrics summed over images; an image with only OOD or only in-distribution pixels has none and is skipped."""
+    """Metrics summed over images; an image with only OOD or only in-distribution pixels has none and is skipped.
+
+    Args:
+        total: the four metrics, summed.
+        images: how many have metrics.
+        skipped: how many have none.
+    """
 
     total: tuple[float, float, float, float]
     images: int

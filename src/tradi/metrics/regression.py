@@ -16,14 +16,24 @@ from tradi.prediction.gaussian import gaussian_log_prob
 
 
 def rmse(mean: Tensor, y: Tensor) -> float:
-    r"""Root mean squared error, $\sqrt{\frac1n \sum_i (\mu_i - y_i)^2}$."""
+    r"""Root mean squared error, $\sqrt{\frac1n \sum_i (\mu_i - y_i)^2}$.
+
+    Args:
+        mean: predictions, (batch, ...).
+        y: targets of that shape.
+    """
     checks.one_shape(mean=mean, y=y)
     checks.finite(mean=mean, y=y)
     return float((mean.detach().double() - y.detach().double()).square().mean().sqrt())
 
 
 def mixture_nll(prediction: Mixture, y: Tensor) -> float:
-    r"""Mean NLL of the mixture, $-\frac1n \sum_i \log \frac1M \sum_j N(y_i; \mu_{ij}, \sigma_{ij}^2)$."""
+    r"""Mean NLL of the mixture, $-\frac1n \sum_i \log \frac1M \sum_j N(y_i; \mu_{ij}, \sigma_{ij}^2)$.
+
+    Args:
+        prediction: an equally weighted mixture of Gaussians.
+        y: targets, (batch, ...).
+    """
     _check_target(prediction, y)
     return -float(prediction.log_prob(y).detach().double().mean())
 
@@ -32,6 +42,11 @@ def gaussian_nll(mean: Tensor, variance: Tensor, y: Tensor) -> float:
     r"""Mean NLL of one Gaussian, $\frac1{2n} \sum_i \log 2\pi\sigma_i^2 + (y_i - \mu_i)^2 / \sigma_i^2$.
 
     With a mixture's mean and variance, this is the moment-matched NLL that Deep Ensembles and the paper report.
+
+    Args:
+        mean: of each Gaussian, (batch, ...).
+        variance: of each, of that shape.
+        y: targets of that shape.
     """
     mean, variance, y = _checked(mean, variance, y)
     return -float(gaussian_log_prob(y, mean, variance).mean())
@@ -60,6 +75,11 @@ def gaussian_crps(mean: Tensor, variance: Tensor, y: Tensor) -> float:
     r"""Continuous ranked probability score of a Gaussian, in units of y; lower is better.
 
     $$ \sigma \left[ z (2\Phi(z) - 1) + 2\varphi(z) - \pi^{-1/2} \right], \quad z = (y - \mu) / \sigma $$
+
+    Args:
+        mean: of each Gaussian, (batch, ...).
+        variance: of each, of that shape.
+        y: targets of that shape.
     """
     mean, variance, y = _checked(mean, variance, y)
     return float((_expected_distance(y - mean, variance) - (variance / math.pi).sqrt()).mean())
@@ -70,7 +90,12 @@ def mixture_crps(prediction: Mixture, y: Tensor) -> float:
 
     $$ \frac1M \sum_j A(y - \mu_j, \sigma_j^2)
        - \frac1{2M^2} \sum_{j,k} A(\mu_j - \mu_k, \sigma_j^2 + \sigma_k^2) $$
-    with $A(d, v) = E|N(d, v)| = 2 \sqrt v \varphi(d / \sqrt v) + d (2\Phi(d / \sqrt v) - 1)$.
+    with
+    $$ A(d, v) = E|N(d, v)| = 2 \sqrt v \varphi(d / \sqrt v) + d (2\Phi(d / \sqrt v) - 1). $$
+
+    Args:
+        prediction: an equally weighted mixture of Gaussians.
+        y: targets, (batch, ...).
     """
     _check_target(prediction, y)
     means, variances = prediction.means.detach().double(), prediction.variances.detach().double()

@@ -8,22 +8,38 @@ from tradi.metrics.types import Classes, Mixture
 
 
 def one_minus_confidence(prediction: Classes) -> Tensor:
-    r"""The paper's score, $1 - \max_c \bar p_c$, of the mean of the members' probabilities; higher = more OOD."""
+    r"""The paper's score, $1 - \max_c \bar p_c$, of the mean of the members' probabilities; higher = more OOD.
+
+    Args:
+        prediction: with a members axis first, as `ensemble.predict` gives it.
+    """
     return prediction.one_minus_confidence
 
 
 def predictive_entropy(prediction: Classes) -> Tensor:
-    r"""Entropy of the mean, $H[\bar p]$: the total uncertainty; higher = more OOD."""
+    r"""Entropy of the mean, $H[\bar p]$: the total uncertainty; higher = more OOD.
+
+    Args:
+        prediction: with a members axis first, as `ensemble.predict` gives it.
+    """
     return prediction.entropy
 
 
 def expected_entropy(prediction: Classes) -> Tensor:
-    r"""Mean of the members' entropies, $\frac1M \sum_j H[p_j]$: the noise they agree on; higher = more OOD."""
+    r"""Mean of the members' entropies, $\frac1M \sum_j H[p_j]$: the noise they agree on; higher = more OOD.
+
+    Args:
+        prediction: with a members axis first, as `ensemble.predict` gives it.
+    """
     return prediction.expected_entropy
 
 
 def mutual_information(prediction: Classes) -> Tensor:
-    r"""Disagreement of the members, $H[\bar p] - \frac1M \sum_j H[p_j]$; higher = more OOD."""
+    r"""Disagreement of the members, $H[\bar p] - \frac1M \sum_j H[p_j]$; higher = more OOD.
+
+    Args:
+        prediction: with a members axis first, as `ensemble.predict` gives it.
+    """
     return prediction.mutual_information
 
 
@@ -42,5 +58,9 @@ def energy(logits: Tensor) -> Tensor:
 
 
 def variance_of_mean(prediction: Mixture) -> Tensor:
-    r"""Disagreement of the members of a regression, $\mathrm{Var}_j[\mu_j]$; higher = more OOD."""
+    r"""Disagreement of the members of a regression, $\mathrm{Var}_j[\mu_j]$; higher = more OOD.
+
+    Args:
+        prediction: with a members axis first, as `ensemble.predict` gives it.
+    """
     return prediction.epistemic

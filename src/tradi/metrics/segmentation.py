@@ -12,7 +12,11 @@ from tradi.metrics import checks
 
 @dataclass(frozen=True, eq=False)
 class Confusion:
-    """Pixels counted by true class (row) and predicted class (column); batches can be added."""
+    """Pixels counted by true class (row) and predicted class (column); batches can be added.
+
+    Args:
+        matrix: (classes, classes), whole numbers.
+    """
 
     matrix: Tensor
 
@@ -51,6 +55,9 @@ def confusion(predicted: Tensor, labels: Tensor, classes: int, ignore_index: int
         labels: classes of that shape, or `ignore_index` where the pixel does not count.
         classes: number of classes.
         ignore_index: the label of pixels that do not count; one of the classes, or any other integer.
+
+    Returns:
+        counts, which can be added to those of other batches.
 
     Raises:
         ValueError: if shapes differ, or a class is out of range.

@@ -77,6 +77,10 @@ class ScoreHistogram:
     - AUPR (out; for in, swap the roles) is off by at most
       $\sum_b \frac{p_b}{p} \left(\frac{T_b}{T_b + F_{b-1}}
       - \frac{T_{b-1} + 1}{T_{b-1} + 1 + F_b}\right)$, b - 1 being the next bin above.
+
+    Args:
+        inside: in-distribution samples in each bin.
+        ood: OOD samples in each bin.
     """
 
     inside: Tensor
@@ -112,6 +116,9 @@ def score_histogram(score: Tensor, is_ood: Tensor) -> ScoreHistogram:
     Args:
         score: any shape, finite in float32; higher = more OOD.
         is_ood: torch.bool of that shape.
+
+    Returns:
+        counts, which can be added to those of other batches.
     """
     score = score.detach().float()
     check_scores(score, is_ood)

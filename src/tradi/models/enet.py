@@ -27,6 +27,9 @@ class ENet(nn.Module):
     """An encoder down to an eighth of the image's size and a smaller decoder (table 1).
 
     Odd sizes are rounded up when halved, and each upsampling restores the input size of the matching downsampling.
+
+    Args:
+        classes: number of classes.
     """
 
     def __init__(self, classes: int) -> None:

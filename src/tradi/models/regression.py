@@ -43,7 +43,11 @@ class GaussianHead(nn.Module):
 
     @torch.no_grad()
     def start_variance(self, value: float) -> None:
-        """Make the variance head predict `value` everywhere, for the second stage to refine."""
+        """Make the variance head predict `value` everywhere, for the second stage to refine.
+
+        Args:
+            value: the variance, above 0.
+        """
         self.variance.weight.zero_()
         value = max(value, FLOOR)  # a perfect fit has an error of 0
         self.variance.bias.fill_(value + math.log(-math.expm1(-value)))  # inverse softplus

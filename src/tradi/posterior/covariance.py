@@ -36,6 +36,11 @@ class Covariance(ABC):
         """Noise of mean 0 for every weight of the layer: a function of the layer, the seed and the member alone.
 
         It comes in pieces, so that whoever asked can put one in its place while it is in the cache.
+
+        Args:
+            layer: what was tracked of it.
+            seed: of the ensemble.
+            member: its number.
         """
 
     def check(self, sizes: dict[str, int], itemsize: int) -> None:  # noqa: B027 (most have nothing to object)

@@ -184,7 +184,12 @@ class Posterior:
         return bool(self._layers) or self.conditioning is not None
 
     def draw(self, member: int, seed: int = 0) -> State:
-        """What one member holds in place of the model's own, by name."""
+        """What one member holds in place of the model's own, by name.
+
+        Args:
+            member: its number.
+            seed: of the ensemble that it belongs to.
+        """
         return self._parts.draw(self._weights, member, seed)
 
     def final(self) -> Ensemble:
@@ -192,16 +197,28 @@ class Posterior:
         return Ensemble(sharing(self.model), [{}].__getitem__, 1, likelihood=self.likelihood)
 
     def noise(self, member: int, seed: int = 0) -> State:
-        """The noise of one member by parameter name, before the scale."""
+        """The noise of one member by parameter name, before the scale.
+
+        Args:
+            member: its number.
+            seed: of the ensemble that it belongs to.
+        """
         return self._weights.noise(member, seed)
 
     def rescaled(self, scale: float) -> Posterior:
-        """The same posterior with another factor on its noise; 0 leaves the mean network, and what was conditioned."""
+        """The same posterior with another factor on its noise; 0 leaves the mean network, and what was conditioned.
+
+        Args:
+            scale: factor on the noise, not below 0.
+        """
         way = None if self.conditioning is None else self.conditioning.rescaled(scale)
         return self._changed(scale=scale, scale_search=None, conditioning=way)
 
     def with_covariance(self, covariance: Covariance) -> Posterior:
         """The same means and variances with noise that is correlated otherwise.
+
+        Args:
+            covariance: how noise is correlated within a layer.
 
         Raises:
             ValueError: if the covariance had to be tracked and was not.
@@ -213,6 +230,9 @@ class Posterior:
     def with_likelihood(self, likelihood: Likelihood) -> Posterior:
         """The same posterior, which knows what outputs mean.
 
+        Args:
+            likelihood: what outputs mean.
+
         Raises:
             TypeError: if the likelihood is not one.
         """
@@ -220,7 +240,11 @@ class Posterior:
         return self._changed(likelihood=likelihood)
 
     def refreshing(self, data: Iterable[Any]) -> Posterior:
-        """The same, whose members recompute BatchNorm's statistics on this training data."""
+        """The same, whose members recompute BatchNorm's statistics on this training data.
+
+        Args:
+            data: training batches, shuffled and representative.
+        """
         return self._changed(refresh=data)
 
     def _changed(self, **changes: Any) -> Posterior:
@@ -376,6 +400,13 @@ def load_posterior(path: str | PathLike[str], model: nn.Module) -> Posterior:
 
     Members are those of the posterior that was saved. Where they depend on data, pass it again: `sample(20,
     refresh=training_batches)`, for BatchNorm's statistics and for members that predict numbers and were conditioned.
+
+    Args:
+        path: of the file.
+        model: a network of the architecture that was saved, with its frozen weights if the file leaves them out.
+
+    Returns:
+        the posterior that was saved, with a network of its own.
 
     Raises:
         ValueError: if the file is not one posterior, was changed, is of another architecture or format version, or

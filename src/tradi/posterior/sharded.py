@@ -60,11 +60,21 @@ class ShardedPosterior(Posterior):
         return self._whole(super().variance)
 
     def noise(self, member: int, seed: int = 0) -> State:
-        """The noise of one member by parameter name, before the scale: DTensors."""
+        """The noise of one member by parameter name, before the scale: DTensors.
+
+        Args:
+            member: its number.
+            seed: of the ensemble that it belongs to.
+        """
         return self._whole(super().noise(member, seed))
 
     def draw(self, member: int, seed: int = 0) -> State:
-        """All weights and buffers of one member, by name: DTensors."""
+        """All weights and buffers of one member, by name: DTensors.
+
+        Args:
+            member: its number.
+            seed: of the ensemble that it belongs to.
+        """
         own = self._network
         return self._whole(own.weights | super().draw(member, seed)) | own.buffers
 

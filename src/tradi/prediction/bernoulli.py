@@ -84,7 +84,14 @@ class BernoulliPrediction:
         return (self.entropy - self.expected_entropy).clamp_min(0)
 
     def log_prob(self, labels: Tensor) -> Tensor:
-        """Log probability of labels of 0 and 1, (batch, ...)."""
+        """Log probability of labels of 0 and 1, (batch, ...).
+
+        Args:
+            labels: 0 or 1, (batch, ...).
+
+        Raises:
+            ValueError: if labels have another shape or other values.
+        """
         if labels.shape != self.logits.shape[1:]:
             raise ValueError(f"labels must have shape {tuple(self.logits.shape[1:])}, got {tuple(labels.shape)}")
         if not ((labels == 0) | (labels == 1)).all():

@@ -101,7 +101,14 @@ class ClassPrediction:
         return (self.entropy - self.expected_entropy).clamp_min(0)
 
     def log_prob(self, labels: Tensor) -> Tensor:
-        """Log probability of the given classes, (batch, ...)."""
+        """Log probability of the given classes, (batch, ...).
+
+        Args:
+            labels: the true classes, (batch, ...).
+
+        Raises:
+            ValueError: if labels have another shape, or one is no class.
+        """
         expected = self.log_probs[:, 0].shape
         if labels.shape != expected:
             raise ValueError(f"labels must have shape {tuple(expected)}, got {tuple(labels.shape)}")

@@ -87,13 +87,24 @@ class GaussianMixture:
         return Normal(self.mean, self.variance.sqrt())
 
     def log_prob(self, y: Tensor) -> Tensor:
-        """Log density of the mixture at y, (batch, ...)."""
+        """Log density of the mixture at y, (batch, ...).
+
+        Args:
+            y: numbers, (batch, ...).
+
+        Raises:
+            ValueError: if they have another shape.
+        """
         if y.shape != self.means.shape[1:]:
             raise ValueError(f"y must have shape {tuple(self.means.shape[1:])}, got {tuple(y.shape)}")
         return gaussian_log_prob(y, self.means, self.variances).logsumexp(0) - math.log(len(self.means))
 
     def cdf(self, y: Tensor) -> Tensor:
-        """Probability of a number up to y, (batch, ...)."""
+        """Probability of a number up to y, (batch, ...).
+
+        Args:
+            y: numbers, (batch, ...) or a shape that broadcasts to it.
+        """
         return torch.special.ndtr((y - self.means) * self.variances.rsqrt()).mean(0)
 
     def icdf(self, q: float | Tensor) -> Tensor:

@@ -25,6 +25,9 @@ class Likelihood(ABC):
     def output(self, output: Any) -> Any:
         """The tensor, or pair of tensors, in a network's output that the task is about; caches and losses stay out.
 
+        Args:
+            output: what the network returns.
+
         Raises:
             TypeError: if there is none.
         """
@@ -33,6 +36,10 @@ class Likelihood(ABC):
     def log_prob(self, output: Any, target: Any) -> Tensor:
         """Log-likelihood of each target under one network's output, (batch, ...); NaN where a target does not count.
 
+        Args:
+            output: of one network, for a batch.
+            target: of the same batch, as the loader gives it.
+
         Raises:
             TypeError: if output or target is not of this task's form.
             ValueError: if their shapes or values do not fit.
@@ -40,20 +47,36 @@ class Likelihood(ABC):
 
     @abstractmethod
     def predict(self, outputs: Any) -> Prediction:
-        """The prediction of all members: `outputs` is what `output` gives, with the members' axis first."""
+        """The prediction of all members: `outputs` is what `output` gives, with the members' axis first.
+
+        Args:
+            outputs: (members, batch, ...).
+        """
 
     def linear(self, output: Any) -> Tensor:
-        """The tensor in a network's output that a last linear layer gives: logits, or the mean."""
+        """The tensor in a network's output that a last linear layer gives: logits, or the mean.
+
+        Args:
+            output: what the network returns.
+        """
         found: Tensor = self.output(output)
         return found
 
     def with_linear(self, output: Any, value: Tensor) -> Any:
-        """The output with this in place of what `linear` gives; of the form that `output` gives."""
+        """The output with this in place of what `linear` gives; of the form that `output` gives.
+
+        Args:
+            output: what the network returns.
+            value: what takes the place of the tensor.
+        """
         del output
         return value
 
     def row_targets(self, target: Any) -> Tensor:
         """Labels, (samples, positions), negative where one does not count: a vector has one position, a text many.
+
+        Args:
+            target: of a batch, as the loader gives it.
 
         Raises:
             TypeError: if the task is not about labels.
@@ -62,11 +85,22 @@ class Likelihood(ABC):
         raise TypeError(f"{self!r} is not about labels")
 
     def tempered(self, factor: float) -> Likelihood:
-        """The same likelihood, less sure by a factor: on logits one over it, on noise variances the factor itself."""
+        """The same likelihood, less sure by a factor: on logits one over it, on noise variances the factor itself.
+
+        Args:
+            factor: above 0; 1 changes nothing.
+        """
         return replace(self, temperature=self.temperature * factor)  # type: ignore[type-var, attr-defined]
 
     def fitted(self, data: Iterable[tuple[Any, Any]]) -> Likelihood:
-        """The same likelihood with whatever it estimates from (output, target) pairs; most estimate nothing."""
+        """The same likelihood with whatever it estimates from (output, target) pairs; most estimate nothing.
+
+        Args:
+            data: pairs of output and target, batch by batch.
+
+        Raises:
+            ValueError: if it cannot be estimated from them.
+        """
         del data
         return self
 

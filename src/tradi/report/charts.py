@@ -21,6 +21,8 @@ Curves = Mapping[str, Sequence[Curve]]  # by method: a curve for every run
 WIDTH, HEIGHT = 340, 285
 WIDE = 460
 SMALL = 190, 140
+BAND = 250, 180
+IDEAL = "Green: two standard deviations of the ideal prediction, the exact GP's where the truth is drawn from a GP."
 BANDS = "Line: mean. Bands: one and two standard deviations; dotted: the epistemic part. Dashed: the true function."
 THINNED = 34  # points of a curve, at the most
 
@@ -47,14 +49,17 @@ class Methods:
         if len(shown) < 3:
             shown = list(names)
         buttons = "".join(
-            f"<button type=button aria-pressed={str(name in shown).lower()} data-m={self.index[name]}>"
+            f"<button type=button{'' if name in shown else ' class=rare'} aria-pressed={str(name in shown).lower()} "
+            f"data-m={self.index[name]}>"
             f"{svg.sample(self.styles[name])}{text(name)}</button>"
             for name in names
         )
+        rare = len(names) - len(shown)
+        more = f"<button type=button class=all data-more aria-expanded=false>{rare} more</button>" if rare else ""
         return (
             "<div class=key role=group aria-label='Methods in the figures of this section'>"
             "<button type=button class=all data-all>all</button>"
-            f"<button type=button class=all data-usual>usual</button>{buttons}</div>\n"
+            f"<button type=button class=all data-usual>usual</button>{buttons}{more}</div>\n"
         )
 
 
@@ -185,16 +190,26 @@ def bands(curves: Curves, methods: Methods, size: tuple[float, float] = SMALL) -
         widths = ((2 * sd, "sd2"), (sd, "sd1"), (epistemic, "epistemic"))
         points = [plot.place(*point) for point in zip(curve["train_x"], curve["train_y"], strict=True)]
         drawn = [
-            plot.axes("x", "y", yticks=svg.ticks(ends, 4)),
+            plot.axes("x", "y", yticks=svg.ticks(ends, 6)),
             *(svg.fill(plot.band(x, (mean - w).tolist(), (mean + w).tolist()), kind) for w, kind in widths),
             svg.stroke(plot.line(list(zip(x, mean.tolist(), strict=True)))),
             svg.stroke(plot.line(list(zip(curve["grid"][::3], curve["truth"][::3], strict=True))), kind="truth"),
+            *(svg.stroke(plot.line(edge), kind="ideal") for edge in _ideal(curve)),
             f"<g class=points>{svg.markers(Style(0, 0, 0), points)}</g>",
         ]
         about = f"Regression by {name}: mean, bands of one and two deviations, the true function and the points"
         panels.append(_panel(name, svg.drawing(*size, about, drawn), methods))
     large = " large" if size != SMALL else ""
     return f"<div class='panels{large}'>{''.join(panels)}</div>"
+
+
+def _ideal(curve: Curve) -> list[svg.Points]:
+    """The edges of the band, two standard deviations wide, that an ideal prediction has, where it is known."""
+    if "ideal_variance" not in curve:
+        return []
+    around = [2 * math.sqrt(variance) for variance in curve["ideal_variance"][::3]]
+    middle = list(zip(curve["grid"][::3], curve["ideal_mean"][::3], around, strict=True))
+    return [[(x, mean + sign * width) for x, mean, width in middle] for sign in (-1, 1)]
 
 
 def ablation(panels: Mapping[str, Mapping[str, Mapping[str, float]]], default: str) -> str:
@@ -220,7 +235,7 @@ def ablation(panels: Mapping[str, Mapping[str, Mapping[str, float]]], default: s
             parts.append(svg.words(left - 6, y + 3.5, setting, "end"))
         for place, (measure, values) in enumerate(by_measure.items()):
             style = Style(place % len(PALETTE), place % len(DASHES), place)
-            key = svg.markers(style, [(6 + 130 * place, 10)]) + svg.words(14 + 130 * place, 14, measure)
+            key = svg.markers(style, [(6 + 110 * place, 10)]) + svg.words(14 + 110 * place, 14, measure)
             dots = [plot.place(value, rows[setting]) for setting, value in values.items()]
             line = [(values[default], height) for height in (0.0, len(settings))] if default in values else []
             guide = svg.stroke(plot.line(line), kind="guide")

@@ -42,6 +42,13 @@
     const section = key.closest("section");
     const switches = all("button[data-m]", key);
     const usual = new Set(switches.filter((one) => one.getAttribute("aria-pressed") === "true"));
+    const more = key.querySelector("[data-more]");
+    const fewer = more?.textContent;
+    const open = (on) => {
+      key.classList.toggle("open", on);
+      if (more) Object.assign(more, { ariaExpanded: String(on), textContent: on ? "fewer" : fewer });
+    };
+    more?.addEventListener("click", () => open(!key.classList.contains("open")));
     const drawn = (one) => all(`.s[data-m="${one.dataset.m}"], .mini[data-m="${one.dataset.m}"]`, section);
     const set = (one, on) => {
       one.setAttribute("aria-pressed", String(on));
@@ -55,8 +62,8 @@
       one.addEventListener("pointerenter", () => { if (one.getAttribute("aria-pressed") === "true") stress(one); });
       one.addEventListener("pointerleave", () => stress(null));
     });
-    key.querySelector("[data-all]").addEventListener("click", () => switches.forEach((one) => set(one, true)));
-    key.querySelector("[data-usual]").addEventListener("click", () => switches.forEach((one) => set(one, usual.has(one))));
+    key.querySelector("[data-all]").addEventListener("click", () => { open(true); switches.forEach((one) => set(one, true)); });
+    key.querySelector("[data-usual]").addEventListener("click", () => { open(false); switches.forEach((one) => set(one, usual.has(one))); });
   });
 
   // Variants: one panel at a time.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tradi.report import charts, html
 from tradi.report.charts import Curves, Methods
 from tradi.report.html import text
 from tradi.report.pictures import comparison
-from tradi.report.problems import short_title
+from tradi.report.problems import OURS, short_title
 from tradi.report.summary import summary
 from tradi.report.tables import BOLD, Table, by_problem, in_order, of_benchmark, tables
 from tradi.storage.atomic import write_whole
@@ -42,8 +43,8 @@ PANELS: dict[str, tuple[str, Callable[[Curves, Methods], str]]] = {
         partial(charts.histograms, xlabel="Mutual information, nats"),
     ),
     "regression_band": (
-        f"Predictions of the first seed. {charts.BANDS}",
-        charts.bands,
+        f"Predictions of the first seed. {charts.BANDS} {charts.IDEAL}",
+        partial(charts.bands, size=charts.BAND),
     ),
 }
 
@@ -113,7 +114,7 @@ def _section(
 ) -> str:
     """One benchmark: what is of all its variants, then a panel per variant, tables next to their figures."""
     made = of_benchmark(results, declared)
-    parts = [html.table(table) for table in made if table.variant is None]
+    parts = [html.table(_ours_first(table)) for table in made if table.variant is None]
     overviews = [table for table in declared.tables if isinstance(table, Overview)]
     parts += [charts.ablation(by_problem(results, table), "TRADI") for table in overviews]
     if not overviews and any(result.curves for result in results):
@@ -126,6 +127,16 @@ def _section(
         panels[variant] = _variant([table for table in made if table.variant == variant], curves, methods)
         panels[variant] += comparison(own, folder, data)
     return "".join(parts) + html.tabs(f"Variants of {declared.name}", panels)
+
+
+def _ours_first(table: Table) -> Table:
+    """Where methods stand side by side, TRADI and the paper's figures of it come first: not all fit a window."""
+    names = [head.title.removeprefix("paper: ") for head in table.heads]
+    order = sorted(range(1, len(names)), key=lambda place: names[place] != OURS)
+    heads = [table.heads[0], *(table.heads[place] for place in order)]
+    return replace(
+        table, heads=heads, rows=[(name, [cells[place - 1] for place in order]) for name, cells in table.rows]
+    )
 
 
 def _variant(made: Sequence[Table], curves: Mapping[str, Curves], methods: Methods) -> str:
@@ -147,7 +158,10 @@ def _is_about(curve: str, kind: str, *, first: bool) -> bool:
 
 def _block(table: Table, curves: Mapping[str, Curves], methods: Methods) -> str:
     title = table.title.partition(": ")[2] or table.title
-    return f"<h3>{text(title)}</h3>{html.table(table, title)}{_figures(curves, methods)}"
+    return (
+        f"<h3>{text(title)}</h3><div class=block><div class=tabled>{html.table(table, title)}</div>"
+        f"{_figures(curves, methods)}</div>"
+    )
 
 
 def _figures(curves: Mapping[str, Curves], methods: Methods) -> str:

@@ -15,6 +15,8 @@ from tradi.report.tables import in_order
 
 OURS = "TRADI"
 DETECTION, LIKELIHOOD = "detection", "likelihood"
+# What variants are called in a summary.
+SPELLED = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD", "gp": "GP", "small": "small network"}
 WAYS = {"ahead": "ahead of", "level": "level with", "behind": "behind"}
 
 
@@ -106,6 +108,7 @@ def _of_variant(results: Sequence[Result], declared: Declaration) -> list[Proble
     columns = {column.metric: column for column in _columns(results, declared)}
     methods = list(dict.fromkeys(result.key.method for result in results))
     benchmark, title, variant = declared.name, short_title(declared), results[0].key.variant
+    variant = SPELLED.get(variant, variant)
     found = []
     for kind in dict.fromkeys(metric.split("/")[0] for metric in columns if metric.endswith("/confidence/auroc")):
         column = columns[f"{kind}/confidence/auroc"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from tradi.bench.declaration import Declaration
 from tradi.bench.results import Result
@@ -17,26 +18,35 @@ from tradi.report.tables import Cell, Head, Table
 
 STRIP = 280, 46
 LANES = 6
-CHANCE = 50.0  # the AUC of a score that knows nothing
+EVERYTHING = 100.0  # no AUC is above it
 # A question, what it is about in two words, and how it is answered.
 QUESTIONS = {
     DETECTION: (
         "Does it notice what it was not trained for?",
-        "noticing the strange",
-        "How often a strange input gets a higher score than a familiar one (AUC, %): 50 is chance, 100 is always. "
-        "The score is mutual information, or one minus the confidence where there is a single network. "
-        "All rows have one scale.",
+        "detecting the unknown",
+        "How often an input from elsewhere gets a higher score than a familiar one (AUC, %): 50 is chance, 100 is "
+        "always. The score is mutual information, or one minus the confidence where there is a single network.",
     ),
     LIKELIHOOD: (
         "Are its probabilities right?",
         "probabilities",
-        "Negative log-likelihood of the truth (NLL, nats per target). Every row has a scale of its own, with the "
-        "lowest on the right; a triangle at the left end is further off.",
+        "Negative log-likelihood of the truth (NLL, nats per target): lower is better.",
     ),
 }
+UNITS = (
+    "Time until it predicts: training, tracking, and what comes after training; the median over all runs, in units of "
+    "one training of the same network without tracking."
+)
+SECONDS = (
+    "Means over variants, seeds and splits, on the machine and beside the jobs that happened to run: compare the units "
+    "above, not the seconds."
+)
 VERDICTS = {"ahead": "Ahead of every rival", "level": "Level with the best rival", "behind": "Behind a rival"}
 CONTROL = "tradinothingtracked"
-LEAD = "TRADI samples an ensemble from one training run. How does it fare against its rivals, and at what cost?"
+LEAD = "TRADI makes an ensemble out of one training run. How does it compare with the alternatives, and at what cost?"
+# The two that a reader asks about first, and what they are.
+ASKED = {"singlenetwork": "The same network alone", "deepensemble": "Several networks, each trained from scratch"}
+SCALES = "Every row has a scale of its own, better to the right; a triangle at the left end is further off."
 ABOUT = (
     "Ahead and behind mean: by more than the standard deviation of the difference, run by run, over seeds and splits. "
     "Anything less, and all single runs, is level. Bars are one standard deviation."
@@ -48,18 +58,17 @@ def summary(results: Sequence[Result], declarations: Mapping[str, Declaration], 
     compared = problems(results, declarations)
     names = list(dict.fromkeys(name for one in compared for name in one.numbers))
     parts = [f"<p class=lead>{LEAD}</p>"]
-    if any(one.verdict for one in compared):
-        parts += [_sentences(compared), _scores(compared)]
     if compared:
-        parts += [methods.legend(names), "<div class=questions>"]
+        benchmarks = {one.benchmark for one in compared}
+        paid = costs([result for result in results if result.key.benchmark in benchmarks], names)
+        if any(one.verdict for one in compared):
+            parts += [_answers(compared, paid), _scores(compared), _places(compared)]
+        parts += [f"<p class=note>{text(f'{ABOUT} {SCALES}')}</p>", methods.legend(names), "<div class=questions>"]
         for question, (title, _, about) in QUESTIONS.items():
             own = [one for one in compared if one.question == question]
             if own:
                 parts.append(_figure(title, about, own, methods))
-        parts += ["</div>", f"<p class=note>{text(ABOUT)}</p>"]
-        benchmarks = {one.benchmark for one in compared}
-        paid = costs([result for result in results if result.key.benchmark in benchmarks], names)
-        parts += ["<h3>What it costs</h3>", html.table(paid)]
+        parts += [_costs(paid), "</div>"]
     return "".join(parts)
 
 
@@ -82,14 +91,39 @@ def score(met: Sequence[tuple[Problem, str]], question: str) -> tuple[int, int, 
     return ahead, len(leads) - ahead - behind, behind
 
 
-def _sentences(compared: Sequence[Problem]) -> str:
+def _answers(compared: Sequence[Problem], paid: Table) -> str:
+    """Against whom a reader asks about first: on how many problems TRADI is better and worse, and what each costs."""
+    times = {name: cells[1].value for name, cells in paid.rows}
+    items = []
+    for name, met in rivals(compared).items():
+        if known(name) in ASKED:
+            each = [score(met, question) for question in QUESTIONS]
+            ahead, level, behind = (sum(counts) for counts in zip(*each, strict=True))
+            took = _times([times[own] for own in dict.fromkeys(own for _, own in met)])
+            ours = _times([times[OURS]])
+            items.append(
+                f"<li><b>{text(name)}.</b> {ASKED[known(name)]}{f', in the time of {took}' if took else ''}. "
+                f"TRADI{f', in the time of {ours},' if ours else ''} is better than it on <b class=ahead>{ahead}</b>, "
+                f"as good on <b class=level>{level}</b> and worse on <b class=behind>{behind}</b> of "
+                f"{ahead + level + behind} problems.</li>"
+            )
+    return f"<ul class=answers>{''.join(items)}</ul>\n" if items else ""
+
+
+def _times(trainings: Sequence[float | None]) -> str:
+    """So many plain trainings, in words; nothing where it is not known."""
+    found = sorted({f"{value:.1f}".removesuffix(".0") for value in trainings if value is not None}, key=float)
+    return f"{' or '.join(found)} training{'' if found == ['1'] else 's'}" if found else ""
+
+
+def _places(compared: Sequence[Problem]) -> str:
     """Where TRADI wins and where it loses, against all well-known methods at once."""
     judged = [(one, one.verdict.kind) for one in compared if one.verdict]
     items = []
     for kind, title in VERDICTS.items():
         own = [one for one, found in judged if found == kind]
         places = [
-            f"<p><i>{what}:</i> {_places([one for one in own if one.question == question])}</p>"
+            f"<p><i>{what}:</i> {_listed([one for one in own if one.question == question])}</p>"
             for question, (_, what, _) in QUESTIONS.items()
             if any(one.question == question for one in own)
         ]
@@ -98,7 +132,7 @@ def _sentences(compared: Sequence[Problem]) -> str:
     return f"<ul class=verdicts>{''.join(items)}</ul>\n"
 
 
-def _places(own: Sequence[Problem]) -> str:
+def _listed(own: Sequence[Problem]) -> str:
     by_title: dict[str, list[str]] = {}
     for one in own:
         by_title.setdefault(one.title, []).append(one.name)
@@ -133,15 +167,13 @@ def _bar(counts: tuple[int, int, int]) -> str:
 
 def _figure(title: str, about: str, compared: Sequence[Problem], methods: Methods) -> str:
     """A row per problem: its name, all methods with error bars, and how TRADI fares."""
-    lowest = min((mean(own) for one in compared for name, own in one.numbers.items() if is_first(name)), default=CHANCE)
     rows, benchmark = [], ""
     for one in compared:
         if one.benchmark != benchmark:
             benchmark = one.benchmark
             rows.append(f"<h4><a href='#{text(benchmark)}'>{text(one.title)}</a></h4>")
-        ends = (min(CHANCE, lowest), 100.0) if one.question == DETECTION else _ends(one)
         rows.append(
-            f"<div class=row><span class=what>{text(one.name)}</span>{_strip(one, ends, methods)}{_verdict(one)}</div>"
+            f"<div class=row><span class=what>{text(one.name)}</span>{_strip(one, methods)}{_verdict(one)}</div>"
         )
     return (
         f"<section class=question><h3>{text(title)}</h3><p class=note>{text(about)}</p>"
@@ -165,13 +197,14 @@ def _ends(one: Problem) -> tuple[float, float]:
     far = sorted(abs(best - value) for value in shown)
     reach = 1.5 * far[-2] if len(far) > 2 and far[-1] > 3 * far[-2] > 0 else far[-1]
     reach = reach or abs(best) or 1.0
-    return best - sign * 1.05 * reach, best + sign * 0.1 * reach
+    high = best + sign * 0.1 * reach
+    return best - sign * 1.05 * reach, min(high, EVERYTHING) if one.question == DETECTION else high
 
 
-def _strip(one: Problem, ends: tuple[float, float], methods: Methods) -> str:
+def _strip(one: Problem, methods: Methods) -> str:
     width, height = STRIP
     plot = svg.Plot(8, 2, width - 16, height - 16, (0, 1), (0, LANES))
-    low, high = ends
+    low, high = _ends(one)
     order = sorted(one.numbers, key=lambda name: not is_first(name))
     parts = [f"<rect class=ground x=2 y=0 width={width - 4} height={height - 12} rx=4 />"]
     for place, name in enumerate(order):
@@ -197,10 +230,19 @@ def _dot(plot: svg.Plot, lane: float, places: Sequence[float]) -> Callable[[Styl
     return draw
 
 
+def _costs(paid: Table) -> str:
+    """What can be compared between machines; the seconds are folded away."""
+    units = replace(paid, heads=paid.heads[:3], rows=[(name, cells[:2]) for name, cells in paid.rows], note=UNITS)
+    heads = [paid.heads[0], *paid.heads[3:]]
+    seconds = Table("Seconds until it predicts", heads, [(name, cells[2:]) for name, cells in paid.rows], paid.note)
+    folded = html.folded("Seconds, by benchmark", html.table(seconds))
+    return f"<section class=question><h3>What does it cost?</h3>{html.table(units)}{folded}</section>\n"
+
+
 def costs(results: Sequence[Result], names: Sequence[str]) -> Table:
     """Trainings, time in units of one training, and seconds until a method can predict, by benchmark."""
     benchmarks = list(dict.fromkeys(result.key.benchmark for result in results))
-    heads = [Head(""), Head("networks trained", False), Head("time until it predicts, in plain trainings", False)]
+    heads = [Head(""), Head("networks trained", False), Head("time until it predicts, in trainings", False)]
     heads += [Head(f"{benchmark}: seconds", False) for benchmark in benchmarks]
     rows = []
     for name in names:
@@ -213,12 +255,7 @@ def costs(results: Sequence[Result], names: Sequence[str]) -> Table:
             seconds = [_until_it_predicts(result) for result in own if result.key.benchmark == benchmark]
             cells.append(Cell(statistics.fmean(seconds), digits=1) if seconds else Cell())
         rows.append((name, cells))
-    note = (
-        "Time until it predicts: training, tracking, and what comes after training; the median over all runs, in units "
-        "of one training of the same result without tracking. Seconds are means over variants, seeds and splits, on "
-        "the machine and beside the jobs that happened to run: compare the units, not the seconds."
-    )
-    return Table("Cost of each method", heads, rows, note)
+    return Table("Cost of each method", heads, rows, SECONDS)
 
 
 def in_trainings(result: Result) -> float | None:

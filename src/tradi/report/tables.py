@@ -227,7 +227,10 @@ def by_problem(results: Sequence[Result], declared: Overview) -> dict[str, dict[
         columns = next((group for group in declared.drawn if _has(own, group[0])), ())
         for column in columns:
             each = {m: runs(own, m, column) for m in dict.fromkeys(result.key.method for result in own)}
-            found.setdefault(variant, {})[column.title] = {m: mean(one) for m, one in each.items() if one}
+            unit = ", %" if column.factor == 100 else ""
+            way = "" if column.higher is None else " ↑" if column.higher else " ↓"
+            measures = found.setdefault(variant, {})
+            measures[f"{column.title}{unit}{way}"] = {m: mean(one) for m, one in each.items() if one}
     return found
 
 

@@ -1,4 +1,4 @@
-"""Formulas become MathML while the site is built: pages need no script and no other host."""
+"""Formulas become MathML while the site is built, without scripts or other hosts; a number stays with its deviation."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>
 
 def on_page_content(content: str, **_: Any) -> str:
     """MkDocs calls this with the HTML of every page."""
-    return FORMULA.sub(_mathml, content)
+    return FORMULA.sub(_mathml, content).replace(" ± ", "&nbsp;±&nbsp;")
 
 
 def _mathml(found: re.Match[str]) -> str:
-    return convert(html.unescape(found[3]), "inline" if found[2] == "(" else "block")
+    if found[2] == "(":
+        return convert(html.unescape(found[3]), "inline")
+    return f'<div class="formula">{convert(html.unescape(found[3]), "block")}</div>'
