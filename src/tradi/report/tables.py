@@ -215,7 +215,7 @@ def paired(results: Sequence[Result], column: Column, declared: Paired) -> Table
 
 
 def _difference(ours: Runs, theirs: Runs, column: Column) -> Cell:
-    """The mean of the differences and its standard error, and of how many runs they are where there are more of ours."""
+    """The mean of the differences, its standard error, and of how many runs they are where there are more of ours."""
     both = {key: ours[key] - theirs[key] for key in ours if key in theirs}
     if not both:
         return Cell()
