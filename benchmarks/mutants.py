@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import sys
@@ -33,7 +34,9 @@ import torch
 ROOT = Path(__file__).parents[1]
 SLOW = ("numpy", "scipy.stats", "sklearn.metrics", "filterpy.kalman", "torch.func")  # to import
 HAND = "by-hand"
-SECONDS = 300  # after which the tests of a mutant are ended: it runs on for ever, which is to be noticed as well
+SECONDS = 120  # of a processor: a mutant whose tests take more runs on for ever, which is to notice it as well
+PATIENCE = 5  # times as long it may take in all, where others use the processor too
+ENDED = {signal.SIGXCPU, signal.SIGALRM}  # what happens then
 NOTICED, RAN_ON, SURVIVED = "noticed", "ran on", "SURVIVED"
 
 # From which modules of a room mutants are drawn; their tests are the mirrored ones, or those named below.
@@ -46,7 +49,11 @@ ROOMS = {
         *("calibration", "checks", "classification", "curves", "distances", "ood", "regression", "scores"),
         *("segmentation", "streaming"),
     ),
-    "posterior": ("activations", "features", "fisher", "layers", "linear_regression", "randomness", "rows"),
+    "posterior": (
+        *("activations", "conditioning", "covariance", "exact", "features", "file_checks", "fisher", "head", "laplace"),
+        *("layers", "linear_regression", "linearised", "loudness", "packing", "posterior", "randomness"),
+        *("recalibration", "rows", "scale_search", "waves", "without_rows"),
+    ),
 }
 FAR_APART = "filter/test_kalman_long.py::test_looks_are_as_far_apart_as_both_the_option_and_the_resolution_say"
 TESTS = {
@@ -58,6 +65,9 @@ TESTS = {
     "prediction/class_likelihoods": ("prediction/test_likelihoods.py", "prediction/test_classes.py"),
     "prediction/likelihood": ("prediction/test_likelihoods.py",),
     "prediction/number_likelihoods": ("prediction/test_likelihoods.py", "prediction/test_gaussian.py"),
+    "posterior/covariance": ("posterior/test_covariance.py", "posterior/test_covariance_noise.py"),
+    "posterior/packing": ("posterior/test_packing.py", "posterior/test_file_checks.py"),
+    "posterior/without_rows": ("posterior/test_file_checks.py", "posterior/test_without_rows.py"),
     "metrics/checks": ("metrics/test_classification.py", "metrics/test_curves.py", "metrics/test_regression.py"),
 }
 
@@ -220,12 +230,13 @@ def tried(trials: Iterable[Trial], jobs: int, until: float) -> Iterator[tuple[Tr
             child, status = os.wait()
             trial, folder = running.pop(child)
             shutil.rmtree(folder)
-            in_time = not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM)
+            in_time = not (os.WIFSIGNALED(status) and os.WTERMSIG(status) in ENDED)
             yield trial, (NOTICED if status else SURVIVED) if in_time else RAN_ON
 
 
 def _run(folder: Path, tests: tuple[str, ...]) -> None:
-    signal.alarm(SECONDS)
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, resource.RLIM_INFINITY))
+    signal.alarm(PATIENCE * SECONDS)
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
