@@ -34,6 +34,7 @@ class Measures:
         dictionary = isinstance(batch, Mapping)
         if (LABELS not in batch) if dictionary else not (isinstance(batch, tuple | list) and len(batch) == 2):
             what = f"a dict of {sorted(map(str, batch))}" if dictionary else f"a {type(batch).__name__}"
+            what += f" of {len(batch)}" if isinstance(batch, tuple | list) else ""
             raise ValueError(f"a batch must be (inputs, target), or a dict with {LABELS!r}, got {what}")
         target = batch[LABELS] if dictionary else batch[1]
         task = ensemble.likelihood
