@@ -140,7 +140,9 @@ def compiled_module(model: nn.Module) -> nn.Module | None:
 
 def uncompiled(forward: Any) -> Any:
     """What `torch.compile` was given to make this function, or None."""
-    return getattr(forward, "_torchdynamo_orig_callable", None)
+    given = getattr(forward, "_torchdynamo_orig_callable", None)
+    inlined = getattr(given, "__globals__", {}).get("__name__") == "torch._dynamo.external_utils"
+    return getattr(given, "__wrapped__", given) if inlined else given
 
 
 def compiled_or_plain(model: nn.Module) -> Callable[..., Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch.optim import SGD
 
 from tradi.ensemble.ensemble import Ensemble
 from tradi.extras import require
-from tradi.integrations.measuring import Measures, has_weights_of
+from tradi.integrations.measuring import Mapped, Measures, has_weights_of
 from tradi.methods.tradi import TRADI
 from tradi.posterior.posterior import Posterior
 from tradi.prediction.likelihoods import Likelihood, check_likelihood
@@ -128,7 +128,7 @@ class TRADICallback(Callback):
         validation = validation[0] if isinstance(validation, list | tuple) and validation else validation
         train = trainer.train_dataloader
         if train is not None:
-            self._data = _Converted(train, convert), _Converted(validation, convert) if validation else None
+            self._data = Mapped(train, convert), Mapped(validation, convert) if validation else None
         self._detach()
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -190,13 +190,3 @@ class TRADICallback(Callback):
 
 def _unchanged(batch: Any) -> Any:
     return batch
-
-
-class _Converted:
-    """A loader whose batches are (inputs, target), of the precision that the trainer gives the module."""
-
-    def __init__(self, loader: Iterable[Any], convert: Callable[[Any], Any]) -> None:
-        self._loader, self._convert = loader, convert
-
-    def __iter__(self) -> Iterator[Any]:
-        return map(self._convert, self._loader)
