@@ -267,7 +267,7 @@ def check_resuming(folder: Path) -> None:
 
 
 def check_other_processes(folder: Path) -> None:
-    """Checkpoints of one process and of two are loaded by four."""
+    """Checkpoints of one process and of two are loaded by two, and by four."""
     for name in ("of-1", "of-2"):
         model = sharded()
         optimizer, tracker = resumed(folder / name, model)
