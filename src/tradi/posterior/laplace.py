@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tradi.ensemble.batches import chosen, samples_in
 from tradi.posterior.conditioning import Conditioning, Draw, Replay
 from tradi.posterior.head import Head, State
 from tradi.posterior.linear_regression import highest
@@ -86,15 +87,13 @@ def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = RO
     """
     features, labels = [], []
     generator = torch.Generator().manual_seed(0)
-    size = sum(len(likelihood.row_targets(target)) for _, target in replay.data)
-    there = 0
+    known = [_known(_labels(target, head, likelihood)) for _, target in replay.data]
+    weight = replay.weight * sum(int(rows.sum()) for rows in known)
+    replay = _spread_out(replay, [rows.any(1) for rows in known], most)
+    size = sum(map(samples_in, replay.data))
     for output, target, seen in replay.run({}, [head.name]):
         here = seen[head.name].picked(likelihood.linear(output))
-        own = likelihood.row_targets(target).to(here.output.device)
-        if not own.is_floating_point():
-            own = own.long()
-        if own.ndim == 3:
-            own = head.by_position(own)
+        own = _labels(target, head, likelihood).to(here.output.device)
         if own.shape[1] != positions(head.module, here.output):
             raise ValueError(
                 f"the head gives {positions(head.module, here.output)} positions of a sample, and targets have "
@@ -105,11 +104,9 @@ def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = RO
                 f"class targets must be below {head.outputs}, got {own.max().item()}; negative ones are ignored"
             )
         at = torch.randperm(own.shape[1], generator=generator)[: max(1, most // size)].sort().values
-        known = own >= 0 if own.ndim == 2 else (own >= 0).any(2)
-        keep = known[:, at].reshape(-1)
+        keep = _known(own)[:, at].reshape(-1)
         features.append(head.features(here, at)[keep])
         labels.append(own[:, at].flatten(0, 1)[keep])
-        there += int(known.sum())
     step = max(1, -(-sum(map(len, features)) // most))
     phi = torch.cat(features)[::step]
     if not phi.isfinite().all():
@@ -117,7 +114,32 @@ def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = RO
     if not len(phi):
         raise ValueError("no label of this data counts: there is nothing to condition on")
     theta = head.theta(replay.own).to(phi)
-    return Rows(phi, phi @ theta.T, torch.cat(labels)[::step], replay.weight * there / len(phi))
+    return Rows(phi, phi @ theta.T, torch.cat(labels)[::step], weight / len(phi))
+
+
+def _labels(target: Any, head: Head, likelihood: Likelihood) -> Tensor:
+    """Labels by row, (samples, positions[, outputs]), negative where one does not count."""
+    own = likelihood.row_targets(target)
+    return head.by_position(own) if own.ndim == 3 else own.long()
+
+
+def _known(labels: Tensor) -> Tensor:
+    """Rows that count, (samples, positions)."""
+    return labels >= 0 if labels.ndim == 2 else (labels >= 0).any(2)
+
+
+def _spread_out(replay: Replay, labelled: list[Tensor], most: int) -> Replay:
+    """Every k-th of the samples that have a label, where no others will have a row: these need not run."""
+    step, before = -(-sum(int(own.sum()) for own in labelled) // most), 0
+    if step < 2:
+        return replay
+    data = []
+    for batch, own in zip(replay.data, labelled, strict=True):
+        places = own.nonzero()[-before % step :: step, 0]
+        before += int(own.sum())
+        if len(places):
+            data.append(chosen(batch, places))
+    return Replay(replay.model, data, replay.total)
 
 
 class LaplaceHead(Conditioning):
