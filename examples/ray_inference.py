@@ -24,6 +24,7 @@ BLOCK, WORKERS = 256, 2
 
 
 def network() -> nn.Module:
+    """The code of the network, which every worker has."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 3))
 
@@ -64,6 +65,7 @@ class Predictor:
 
 
 def main(folder: Path) -> None:
+    """Predict by many workers and by one process, and compare."""
     path = folder / "ensemble.safetensors"  # of several machines, on a file system that they share
     save_ensemble(path)
     x = torch.cat([points(3 * BLOCK, seed=3)[0], 0.1 * torch.randn(BLOCK, 2)])
@@ -83,8 +85,8 @@ def main(folder: Path) -> None:
     alone = [one({"data": block}) for block in blocks]
     same = all(np.array_equal(a[name], b[name]) for a, b in zip(alone, found, strict=True) for name in a)
     print(f"{len(x)} points by {WORKERS} workers, identical to one process: {same}")
-    confidence = [block["confidence"].mean() for block in found]
-    print(f"mean confidence where it was trained {np.mean(confidence[:-1]):.3f}, between the clouds {confidence[-1]:.3f}")
+    *seen, between = (block["confidence"].mean() for block in found)
+    print(f"mean confidence where it was trained {np.mean(seen):.3f}, between the clouds {between:.3f}")
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ def _on_cluster(ray: Any, work: Work, todo: list[Case], options: Options) -> Don
         try:
             failures = ray.get(ended)
         except ray.exceptions.RayError as error:
-            failures = _all_of(case, own, f"{error}\nAfter {TRIES} attempts no other follows: run again to go on")
+            failures = _all_of(case, own, f"{error}\n(what is lost is tried {TRIES} times: run again to go on)")
         yield case, failures
 
 
@@ -131,7 +131,8 @@ def _on_node(work: Work, case: Case, options: Options) -> list[Failure]:
     if not declared(options.out, case.benchmark).exists():  # better known now than after training
         where = f"{options.out} is not the same folder on node {socket.gethostname()}: --out must be one that all share"
         return _all_of(case, options, where)
-    return work(case, options)
+    left = {name: case.methods[name] for name in case.missing(options.out)}  # after what a lost process has written
+    return work(replace(case, methods=left), options)
 
 
 def _all_of(case: Case, options: Options, error: str) -> list[Failure]:
