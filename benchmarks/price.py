@@ -245,11 +245,18 @@ def with_ivon(task: Task, rounds: int) -> Cost:
 
 
 def with_laplace(subset: str) -> Callable[[Task, int], Cost]:
-    """laplace-torch, with Kronecker factors and the prior precision of the highest evidence."""
+    """laplace-torch, with Kronecker factors and the prior precision of the highest evidence.
+
+    It takes linear and convolutional layers; parameters of others stay as trained.
+    """
 
     def measure(task: Task, rounds: int) -> Cost:
         step, _, _ = alone(task, rounds)
         kind = importlib.import_module("laplace").Laplace
+        for module in task.model.modules():
+            if not isinstance(module, nn.Linear | nn.Conv2d):
+                for parameter in module.parameters(recurse=False):
+                    parameter.requires_grad_(False)
         clock = Clock()
         fitted = kind(task.model.eval(), "classification", subset_of_weights=subset, hessian_structure="kron")
         fitted.fit(DataLoader(TensorDataset(task.x, task.y), task.batch))
