@@ -192,8 +192,9 @@ class LaplaceHead(Conditioning):
 
     def noise(self, seed: int, member: int) -> Tensor:
         """A member's deviation from the trained head at r = 1, (outputs, inputs)."""
-        z = Stream(seed, member, f"{self.head.name}/theta").normal(0, self.theta.numel()).to(self.theta)
-        return self.root(z.view_as(self.theta))
+        theta = self.theta
+        z = Stream(seed, member, f"{self.head.name}/theta").normal(0, theta.numel(), theta.device)
+        return self.root(z.to(theta.dtype).view_as(theta))
 
     def weights(self, draw: Draw, scale: float, seed: int, member: int) -> State:
         own = {name: value.detach() for name, value in _own(self.head).items()}
