@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +54,15 @@ def test_a_killed_training_ends_as_the_one_that_was_not(capsys: pytest.CaptureFi
     assert "ended with -9" in printed
     assert "resumed after epoch 3" in printed
     assert printed.endswith("nobody killed: True\n")
+
+
+def test_workers_of_ray_predict_what_one_process_does() -> None:
+    pytest.importorskip("ray", reason="the example needs Ray")
+    env = os.environ | {"OMP_NUM_THREADS": "1", "RAY_raylet_start_wait_time_s": "300"}
+    command = [sys.executable, str(EXAMPLES / "ray_inference.py")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "1024 points by 2 workers, identical to one process: True" in done.stdout
 
 
 def test_methods_are_compared_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:
