@@ -92,6 +92,15 @@ def test_one_member_is_left_as_it_is() -> None:
     assert not found.mutual_information.any()
 
 
+def test_some_of_the_objects() -> None:
+    found = combine(made(4))
+    some = found.above(0.3)
+    assert 0 < len(some) < len(found)
+    assert some.scores.min() >= 0.3 > found.scores[len(some)]
+    assert torch.equal(some.covariance, found.covariance[: len(some)])
+    assert torch.equal(some.ood_score, found.ood_score[: len(some)])
+
+
 def test_who_missed_an_object_says_background() -> None:
     box = torch.tensor([[10.0, 10, 30, 30]])
     sees = Detections.labelled(box, torch.tensor([0.8]), torch.tensor([1]), classes=2)

@@ -98,6 +98,17 @@ class Objects:
     def __len__(self) -> int:
         return len(self.boxes)
 
+    def __getitem__(self, some: Tensor) -> Objects:
+        return Objects(self.boxes[some], self.covariance[some], self.member_probs[:, some], self.seen[some])
+
+    def above(self, score: float) -> Objects:
+        """The objects with this score or a higher one.
+
+        Args:
+            score: in [0, 1].
+        """
+        return self[self.scores >= score]
+
     def __repr__(self) -> str:
         members, found, classes = self.member_probs.shape
         return f"Objects({found} objects, {classes - 1} classes, {members} members)"
