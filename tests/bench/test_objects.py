@@ -14,7 +14,7 @@ from tradi import metrics
 from tradi.bench.boxes import DetectionProblem
 from tradi.bench.camvid_detection import load
 from tradi.bench.evaluate import evaluate
-from tradi.bench.objects import Found, Tested, objects_in
+from tradi.bench.objects import Evidence, Found, objects_in
 from tradi.data.boxes import BoxedFrames
 from tradi.data.segmentation import OOD, Frames
 from tradi.detection import Detections, Objects, combine
@@ -53,7 +53,7 @@ def test_what_lies_on_held_out_objects_is_no_error_but_outside() -> None:
     assert found.inside["confidence"].tolist() == pytest.approx([0.1])
     assert found.outside["confidence"].tolist() == pytest.approx([0.2])
     assert found.unknown == 1
-    tested = Tested(found, noise=0.1, several=True)
+    tested = Evidence(found, noise=0.1, several=True)
     expected = metrics.box_nll(objects.boxes[:1], objects.covariance[:1], BOXES[:1], 0.1)
     assert tested.box_nll == pytest.approx(expected)
 
@@ -66,7 +66,7 @@ def test_nothing_found_and_nothing_there() -> None:
     assert found.detected.correct.tolist() == [False]
     assert not found.any_located
     assert not len(found.inside["entropy"])
-    assert Tested(found, None, several=False).box_nll is None
+    assert Evidence(found, None, several=False).box_nll is None
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tradi.data.camvid import camvid_boxes
 from tradi.models import detector
 
 # Not chosen by anything: the usual rate of Adam, and epochs that a machine without a graphics processor can bear.
-RECIPE = Recipe("adam", 1e-3, weight_decay=1e-4, epochs=60, batch=8, decay="cosine")
+RECIPE = Recipe("adam", 1e-3, weight_decay=1e-4, epochs=100, batch=8, decay="cosine")
 
 ROWS = (
     "Single network",

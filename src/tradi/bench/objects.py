@@ -40,7 +40,7 @@ def evaluate_detections(ensemble: Ensemble, problem: DetectionProblem) -> Evalua
     seconds = time.perf_counter() - started
     found = Found.of(objects, source.test, problem.classes)
     noise = metrics.fit_box_noise(*validation.located) if validation.any_located else None
-    numbers = compute([*DETECTIONS, *UNKNOWN], Tested(found, noise, several=len(ensemble) > 1))
+    numbers = compute([*DETECTIONS, *UNKNOWN], Evidence(found, noise, several=len(ensemble) > 1))
     precision = found.detected.average_precision.tolist()
     numbers |= {f"ap/{name}": ap for name, ap in zip(source.names, precision, strict=True) if ap == ap}
     numbers |= {} if noise is None else {"box_noise": noise}
@@ -112,7 +112,7 @@ class Found:
 
 
 @dataclass(frozen=True, eq=False)
-class Tested:
+class Evidence:
     """What measures are made of.
 
     Args:
@@ -148,8 +148,8 @@ SCORES: dict[str, Callable[[Objects], Tensor]] = {
 }
 TITLES = {"entropy": "", "confidence": ", 1 - score", "information": ", mutual information"}
 
-OfTested = Measure[[Tested]]
-DETECTIONS: tuple[OfTested, ...] = (
+OfEvidence = Measure[[Evidence]]
+DETECTIONS: tuple[OfEvidence, ...] = (
     Measure(
         "ap50",
         lambda t: t.found.detected.mean_average_precision if t.found.detected.objects.any() else None,
@@ -171,11 +171,11 @@ DETECTIONS: tuple[OfTested, ...] = (
 )
 
 
-def _against(score: str) -> tuple[OfTested, ...]:
-    def measure(one: OfScores) -> OfTested:
+def _against(score: str) -> tuple[OfEvidence, ...]:
+    def measure(one: OfScores) -> OfEvidence:
         return Measure(
             f"OOD/{score}/{one.key}",
-            lambda tested: tested.separation(score, one),
+            lambda evidence: evidence.separation(score, one),
             one.title + TITLES[score],
             one.factor,
             one.digits,
@@ -186,7 +186,7 @@ def _against(score: str) -> tuple[OfTested, ...]:
     return tuple(measure(one) for one in SEPARATION)
 
 
-UNKNOWN: tuple[OfTested, ...] = (
+UNKNOWN: tuple[OfEvidence, ...] = (
     *(measure for score in SCORES for measure in _against(score)),
     Measure(
         "OOD/found",
