@@ -40,7 +40,7 @@ class BoxBatches:
 
     def __len__(self) -> int:
         whole, rest = divmod(len(self.images), self.batch)
-        return whole + (rest > self.training)
+        return whole + (rest > int(self.training))  # BatchNorm cannot train on a batch of one image
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         size = len(self.images)
