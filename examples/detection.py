@@ -17,7 +17,7 @@ from tradi.detection import Objects, combine, ellipse
 from tradi.models import DetectorLikelihood, detections, detector, detector_loss, detector_target
 
 SIZE, NAMES = 48, ("square", "disc", "triangle")
-COLOURS = ([1.0, -1.0, 0.5], [0.5, 1.0, -1.0], [1.5, 1.0, 1.5])
+COLOURS = ([1.0, -1.0, 0.5], [0.5, 1.0, -1.0], [1.2, 0.0, 0.0])  # the third between the first two
 
 
 def shapes(images: int, triangles: bool, seed: int) -> tuple[Tensor, list[Tensor], list[Tensor]]:
@@ -72,12 +72,12 @@ def draw(image: Tensor, found: Objects) -> None:
     print("drew detection.png")
 
 
-def main(epochs: int = 20) -> None:
+def main(epochs: int = 12) -> None:
     """Train, fit, find objects in test images, and draw one of them."""
     train, validation = batches(96, 0), batches(32, 1)
     images, boxes, labels = shapes(16, True, 2)
     torch.manual_seed(0)
-    model = detector(2, width=8)
+    model = detector(2, width=16)
     optimizer = torch.optim.Adam(model.parameters(), 5e-3)
     tracker = tradi.TRADI(model, optimizer)
     for _ in range(epochs):

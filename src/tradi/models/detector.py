@@ -192,10 +192,10 @@ class DetectorLikelihood(Classification):
     Args:
         class_axis: as in `tradi.likelihoods.Classification`; always 1.
         temperature: as there.
-        spread: b; `fit` estimates it.
+        spread: b; 1 in training, and what `fit` estimates afterwards.
     """
 
-    spread: float = 0.25
+    spread: float = 1.0
 
     def log_prob(self, output: Any, target: Any) -> Tensor:
         target = as_target(target)
