@@ -14,6 +14,7 @@ from tradi.bench.evaluation import as_lists
 from tradi.bench.pixels import Counts, pooled
 from tradi.ensemble.ensemble import Ensemble
 from tradi.prediction.classes import ClassPrediction
+from tradi.prediction.likelihoods import Classification
 
 
 def members(count: int) -> Ensemble:
@@ -80,6 +81,18 @@ def test_members_are_pooled_batch_by_batch(tmp_path: Path) -> None:
         whole = ClassPrediction(ensemble(x))
         torch.testing.assert_close(prediction.log_probs, whole.log_probs)
         torch.testing.assert_close(expected, whole.expected_entropy)
+
+
+def test_what_an_ensemble_knows_of_its_outputs_counts_for_pixels_too(tmp_path: Path) -> None:
+    """A row that is recalibrated has a temperature."""
+    problem, ensemble = scenes(tmp_path), members(2)
+    plain = evaluate(ensemble, problem).metrics
+    ensemble.likelihood = Classification(temperature=3.0)
+    found = evaluate(ensemble, problem).metrics
+    ((x, (labels, _)),) = problem.source.testing(9)
+    log_probs = ClassPrediction(ensemble(x) / 3).log_probs.movedim(1, -1)[labels >= 0]
+    assert found["nll"] == pytest.approx(metrics.nll_from_log_probs(log_probs, labels[labels >= 0]), rel=1e-6)
+    assert found["nll"] != pytest.approx(plain["nll"], rel=1e-2)
 
 
 def test_pictures_are_predictions_of_a_few_images_in_bytes(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from tradi.bench.segmentation import SegmentationProblem
 from tradi.bench.tables import ByMethod
 from tradi.ensemble.ensemble import Ensemble
 from tradi.prediction.classes import ClassPrediction
+from tradi.prediction.likelihoods import Classification
 from tradi.progress import track
 
 THRESHOLDS = 100  # of the curve of accuracy against confidence
@@ -65,8 +66,9 @@ def pooled(ensemble: Ensemble, images: Iterable[Any]) -> Iterator[tuple[ClassPre
     means: list[Tensor] = []
     entropies: list[Tensor] = []
     targets: list[Any] = []
-    for i, number, logits, target in ensemble.iterate(images):
-        member = ClassPrediction(logits[None])
+    task = ensemble.likelihood or Classification()  # which may have a temperature
+    for i, number, output, target in ensemble.iterate(images):
+        member: ClassPrediction = task.predict(task.output(output)[None])
         if i == 0:
             means.append(member.log_probs)
             entropies.append(member.entropy)
