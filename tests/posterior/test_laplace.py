@@ -314,6 +314,23 @@ def test_no_more_rows_are_taken_than_asked_for_spread_over_all_samples(most: int
     assert (rows.labels >= 0).all()
 
 
+@pytest.mark.parametrize("labelled", [1.0, 0.25])
+def test_samples_without_a_row_of_their_own_do_not_run(labelled: float) -> None:
+    model, x = nn.Sequential(nn.Tanh(), nn.Linear(4, 3)).double(), normal(400, 4)
+    y = torch.where(torch.arange(400) < 400 * labelled, x[:, :3].argmax(1), -100)
+    ran: list[int] = []
+    model[0].register_forward_hook(lambda module, inputs, output: ran.append(len(output)))
+    replay = Replay(model, list(zip(x.split(40), y.split(40), strict=True)), 800)
+    head = find_head(model, (x[:1],), {}, Classification(), None)
+    ran.clear()
+    rows = head_rows(replay, head, Classification(), 100)
+    step = 4 if labelled == 1 else 1
+    assert sum(ran) == 400 // step
+    expected = model[0](x[: int(400 * labelled)])[::step]
+    assert torch.equal(rows.features[:, :4], expected)
+    assert rows.weight * len(rows.features) == pytest.approx(800 * labelled)
+
+
 def test_labels_that_do_not_fit_are_an_error() -> None:
     model, task, data = case("softmax")
     replay = Replay(copy.deepcopy(model), [(x, torch.full((len(x),), -100)) for x, _ in data], 30)

@@ -39,7 +39,12 @@ class Declaration:
         """Put the file beside the results."""
         content = asdict(self)
         content["tables"] = [{"kind": type(table).__name__} | asdict(table) for table in self.tables]
-        return write_whole(out / folder_name(self.name) / NAME, json.dumps(content, indent=1) + "\n")
+        return write_whole(declared(out, self.name), json.dumps(content, indent=1) + "\n")
+
+
+def declared(out: Path, benchmark: str) -> Path:
+    """Where the declaration of a benchmark lies in a folder of results."""
+    return out / folder_name(benchmark) / NAME
 
 
 def read_declaration(path: Path) -> Declaration:
@@ -64,7 +69,7 @@ def read_declarations(folder: Path, benchmarks: Iterable[str]) -> dict[str, Decl
     for name in benchmarks:
         if name not in found:
             raise FileNotFoundError(
-                f"{folder / folder_name(name) / NAME} is missing, which says what the tables of {name} show: "
+                f"{declared(folder, name)} is missing, which says what the tables of {name} show: "
                 f"`tradi bench {name} --out {folder}` writes it before it runs what is left to run"
             )
     return {name: found[name] for name in benchmarks}

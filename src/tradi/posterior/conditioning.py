@@ -227,7 +227,7 @@ class Regression(ABC):
     def drawn_theta(self, fitted: Fitted, number: int, seed: int, member: int) -> Tensor:
         """The conditioned weights of one regression."""
         one = fitted.fits[number]
-        z = Stream(seed, member, f"{self.head.name}/theta/{number}").normal(0, len(one.mean))
+        z = Stream(seed, member, f"{self.head.name}/theta/{number}").normal(0, len(one.mean), one.mean.device)
         return one.draw(z, one.noise if self.noise is None else self.noise)
 
 
