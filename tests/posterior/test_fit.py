@@ -456,7 +456,8 @@ def test_a_network_that_ends_in_a_sigmoid_is_an_error(shape: tuple[int, ...]) ->
     model(x).sum().backward()
     optimizer.step()
     data = [(x, (x[:, 0] > 0).long().reshape(shape))]
-    for call in (tracker.posterior().fit, tracker.posterior().choose_scale):
+    calls: tuple[Any, ...] = (tracker.posterior().fit, tracker.posterior().choose_scale)
+    for call in calls:
         with pytest.raises(ValueError, match="outputs are probabilities, and logits are needed: leave out its sigmoid"):
             call(data)
 
