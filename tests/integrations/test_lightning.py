@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -259,6 +260,29 @@ def test_compiled_modules_have_members_of_their_own(tmp_path: Path) -> None:
 def test_asking_before_training_is_an_error() -> None:
     with pytest.raises(RuntimeError, match=r"call trainer.fit"):
         TRADICallback().posterior
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(ValueError, match="members must be at least 1, got 0"):
+        TRADICallback(members=0)
+    with pytest.raises(TypeError, match="likelihood must be one of"):
+        TRADICallback(likelihood="labels")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("processes", "message"),
+    [(2, "needs all training data in one process, and 2 trained"), (1, "needs the data of trainer.fit, which did not")],
+)
+def test_a_fit_without_all_of_the_data_names_the_remedy(processes: int, message: str) -> None:
+    """As in one of several processes, and where training was interrupted before the end of `trainer.fit`."""
+    module, callback = Classifier(), TRADICallback(fit=True)
+    optimizer = module.configure_optimizers()
+    callback.on_fit_start(SimpleNamespace(world_size=processes, optimizers=[optimizer]), module)  # type: ignore[arg-type]
+    for batch in loader():
+        module.loss(batch).backward()
+        optimizer.step()
+    with pytest.raises(RuntimeError, match=rf"{message}.*TRADICallback\(fit=False\)\.posterior and call its fit"):
+        callback.posterior
 
 
 class Saving(TRADICallback):

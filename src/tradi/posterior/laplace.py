@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tradi.posterior.conditioning import Conditioning, Draw, Replay
-from tradi.posterior.head import Head, State
+from tradi.posterior.head import Head, State, is_resized
 from tradi.posterior.linear_regression import highest
 from tradi.posterior.randomness import Stream
-from tradi.posterior.rows import positions
+from tradi.posterior.rows import at_nearest, positions
 from tradi.prediction.likelihood import Likelihood
 
 SPREADS = tuple(2.0 ** (k / 2) for k in range(-4, 7))  # r that are tried, besides 0: a quarter to eight
@@ -79,7 +79,8 @@ def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = RO
     """Rows of the head at the trained weights, spread over all samples, without those whose label does not count.
 
     Of every sample as many positions are taken as make `most` rows in all: the same random ones for all samples of a
-    batch.
+    batch. Where the network resizes the head's map, rows are the positions of the map as the head gives it, each with
+    the label nearest to it.
 
     Raises:
         ValueError: if no label counts.
@@ -89,12 +90,15 @@ def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = RO
     size = sum(len(likelihood.row_targets(target)) for _, target in replay.data)
     there = 0
     for output, target, seen in replay.run({}, [head.name]):
-        here = seen[head.name].picked(likelihood.linear(output))
+        logits = likelihood.linear(output)
+        here = seen[head.name].picked(logits)
         own = likelihood.row_targets(target).to(here.output.device)
         if not own.is_floating_point():
             own = own.long()
         if own.ndim == 3:
             own = head.by_position(own)
+        if is_resized(here.output, logits):
+            own = at_nearest(own, logits.shape[2:], here.output.shape[2:])
         if own.shape[1] != positions(head.module, here.output):
             raise ValueError(
                 f"the head gives {positions(head.module, here.output)} positions of a sample, and targets have "
