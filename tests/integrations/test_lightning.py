@@ -218,7 +218,7 @@ def test_batches_of_any_form_and_metrics_of_every_test_loader(tmp_path: Path) ->
 class Silent(Classifier):
     """Has no forward; its steps call the network itself."""
 
-    forward = LightningModule.forward
+    forward: Any = LightningModule.forward
 
     def loss(self, batch: Any) -> Tensor:
         return F.cross_entropy(self.net(batch[0]), batch[1])

@@ -99,5 +99,5 @@ def _ood(axes: Axes, findings: Findings) -> None:
         va="top",
     )
     axes.margins(y=0.15)  # room for it above the bars
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="y", integer=True)
     axes.set(xlabel="OOD score (beyond twice the threshold: at its end)", ylabel="rows")
