@@ -48,6 +48,14 @@ def test_segmentation_of_made_images_doubts_what_it_never_saw(
     assert (tmp_path / "segmentation.png").stat().st_size > 10_000
 
 
+def test_a_detector_of_made_images_draws_boxes_and_their_ellipses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example("detection").main(epochs=4)
+    assert "squares found:" in capsys.readouterr().out
+    assert (tmp_path / "detection.png").stat().st_size > 10_000
+
+
 def test_a_killed_training_ends_as_the_one_that_was_not(capsys: pytest.CaptureFixture[str]) -> None:
     example("resume_after_kill").main()
     printed = capsys.readouterr().out

@@ -54,7 +54,7 @@ __all__ = [
     "save_pretrained",
 ]
 
-_ROOMS = ("bench", "data", "methods", "metrics", "models", "report")  # imported when first asked for
+_ROOMS = ("bench", "data", "detection", "methods", "metrics", "models", "report")  # imported when first asked for
 
 
 def __getattr__(name: str) -> ModuleType:

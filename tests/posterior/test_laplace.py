@@ -135,6 +135,33 @@ def covariance_of(root: Any, like: Tensor) -> Tensor:
     return columns.T @ columns
 
 
+@pytest.mark.parametrize("task", [Classification(), Bernoulli()])
+def test_a_map_that_is_resized_is_conditioned_at_its_own_positions(task: Likelihood) -> None:
+    """With labels that are copied as the logits are, it makes no difference."""
+    torch.manual_seed(0)
+    head = nn.Conv2d(2, 3, 1)
+    x, integers = normal(6, 2, 3, 4), torch.Generator().manual_seed(1)
+    if isinstance(task, Classification):
+        y = torch.randint(-1, 3, (6, 3, 4), generator=integers)
+    else:
+        y = torch.randint(0, 2, (6, 3, 3, 4), generator=integers).double()
+        y[:, 1, 0] = math.nan
+    ways = []
+    for model, labels in (
+        (nn.Sequential(nn.Tanh(), head), y),
+        (
+            nn.Sequential(nn.Tanh(), head, nn.Upsample(scale_factor=2)),
+            y.repeat_interleave(2, -1).repeat_interleave(2, -2),
+        ),
+    ):
+        replay = Replay(copy.deepcopy(model).double().eval(), [(x[:2], labels[:2]), (x[2:], labels[2:])], 6)
+        ways.append(LaplaceHead.of(replay, find_head(replay.model, (x,), {}, task, None), task))
+    assert ways[0].precision == pytest.approx(ways[1].precision)
+    assert isinstance(ways[0].root, Full)
+    assert isinstance(ways[1].root, Full)
+    torch.testing.assert_close(ways[0].root.factors, ways[1].root.factors)
+
+
 @every_case
 def test_the_covariance_is_the_inverse_of_the_hessian_of_the_loss_and_the_prior(name: str) -> None:
     way, model, task, data = laplace(name)

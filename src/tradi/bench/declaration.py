@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tradi.bench.files import folder_name, is_of_a_quick_run
-from tradi.bench.tables import ByMethod, ByVariant, Column, Overview, Published, Table
+from tradi.bench.tables import ByMethod, ByVariant, Column, Overview, Paired, Published, Table
 from tradi.storage.atomic import write_whole
 
 NAME = "benchmark.json"
-KINDS: dict[str, type[Table]] = {kind.__name__: kind for kind in (ByMethod, ByVariant, Overview)}
+KINDS: dict[str, type[Table]] = {kind.__name__: kind for kind in (ByMethod, ByVariant, Paired, Overview)}
 
 
 @dataclass(frozen=True)
@@ -78,4 +78,6 @@ def read_declarations(folder: Path, benchmarks: Iterable[str]) -> dict[str, Decl
 def _table(kind: str, columns: list[dict[str, Any]], **rest: Any) -> Table:
     if "drawn" in rest:
         rest["drawn"] = tuple(tuple(Column(**column) for column in group) for group in rest["drawn"])
+    if "others" in rest:
+        rest["others"] = tuple(rest["others"])
     return KINDS[kind](columns=tuple(Column(**column) for column in columns), **rest)

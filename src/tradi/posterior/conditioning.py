@@ -55,6 +55,11 @@ class Conditioning(ABC):
         """The architecture of members, around a copy of the network; most are the network itself."""
         return model
 
+    @property
+    def network_likelihood(self) -> Likelihood | None:
+        """What outputs of the trained network mean, where members have another noise."""
+        return None
+
 
 class Replay:
     """A part of the training data, in memory, and a network that is run over it with any weights.

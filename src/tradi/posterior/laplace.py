@@ -13,10 +13,10 @@ from torch.nn import functional as F
 
 from tradi.ensemble.batches import chosen, samples_in
 from tradi.posterior.conditioning import Conditioning, Draw, Replay
-from tradi.posterior.head import Head, State
+from tradi.posterior.head import Head, State, is_resized
 from tradi.posterior.linear_regression import highest
 from tradi.posterior.randomness import Stream
-from tradi.posterior.rows import positions
+from tradi.posterior.rows import at_nearest, positions
 from tradi.prediction.likelihood import Likelihood
 
 SPREADS = tuple(2.0 ** (k / 2) for k in range(-4, 7))  # r that are tried, besides 0: a quarter to eight
@@ -80,7 +80,8 @@ def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = RO
     """Rows of the head at the trained weights, spread over all samples, without those whose label does not count.
 
     Of every sample as many positions are taken as make `most` rows in all: the same random ones for all samples of a
-    batch.
+    batch. Where the network resizes the head's map, rows are the positions of the map as the head gives it, each with
+    the label nearest to it.
 
     Raises:
         ValueError: if no label counts.
@@ -90,10 +91,14 @@ def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = RO
     known = [_known(_labels(target, head, likelihood)) for _, target in replay.data]
     weight = replay.weight * sum(int(rows.sum()) for rows in known)
     replay = _spread_out(replay, [rows.any(1) for rows in known], most)
-    size = sum(map(samples_in, replay.data))
+    size, share = sum(map(samples_in, replay.data)), 1.0  # rows of the head for every label
     for output, target, seen in replay.run({}, [head.name]):
-        here = seen[head.name].picked(likelihood.linear(output))
+        logits = likelihood.linear(output)
+        here = seen[head.name].picked(logits)
         own = _labels(target, head, likelihood).to(here.output.device)
+        if is_resized(here.output, logits):
+            own = at_nearest(own, logits.shape[2:], here.output.shape[2:])
+            share = here.output.shape[2:].numel() / logits.shape[2:].numel()
         if own.shape[1] != positions(head.module, here.output):
             raise ValueError(
                 f"the head gives {positions(head.module, here.output)} positions of a sample, and targets have "
@@ -114,7 +119,7 @@ def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = RO
     if not len(phi):
         raise ValueError("no label of this data counts: there is nothing to condition on")
     theta = head.theta(replay.own).to(phi)
-    return Rows(phi, phi @ theta.T, torch.cat(labels)[::step], weight / len(phi))
+    return Rows(phi, phi @ theta.T, torch.cat(labels)[::step], weight * share / len(phi))
 
 
 def _labels(target: Any, head: Head, likelihood: Likelihood) -> Tensor:
