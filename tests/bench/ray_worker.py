@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,12 +65,20 @@ def benchmark(notes: str = "") -> Benchmark:
     return Benchmark("blobs", "Blobs", (variant,), methods, (against_ood(),), seeds=(0, 1, 2))
 
 
+def ports() -> dict[str, int]:
+    """Ports of a node's agents: Ray gives up on a node that has to find them and is slow to."""
+    with ExitStack() as opened:
+        found = [opened.enter_context(socket.create_server(("", 0))).getsockname()[1] for _ in range(3)]
+    names = ("metrics_agent_port", "runtime_env_agent_port", "dashboard_agent_listen_port")
+    return dict(zip(names, found, strict=True))
+
+
 def main(folder: Path) -> None:
     from ray.cluster_utils import Cluster
 
     head = {"num_cpus": 0, "include_dashboard": False, "_system_config": {"health_check_period_ms": 1000}}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    nodes = {node.node_id: node for node in (cluster.add_node(num_cpus=1) for _ in range(2))}
+    cluster = Cluster(initialize_head=True, head_node_args=head | ports())
+    nodes = {node.node_id: node for node in (cluster.add_node(num_cpus=1, **ports()) for _ in range(2))}
     note = folder / "node"
 
     def kill() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -61,13 +62,12 @@ class Cluster:
     def nodes(self) -> list[dict[str, Any]]:
         return [{"Alive": True, "Resources": {"CPU": float(count)}} for count in self._processors]
 
-    def remote(self, work: Any) -> Any:
-        def options(**asked: Any) -> Any:
-            if "num_cpus" in asked:
-                self.asked.append(asked["num_cpus"])
-            return SimpleNamespace(options=options, remote=lambda *arguments: lambda: (work, arguments))
+    def remote(self, max_retries: int, scheduling_strategy: str) -> Any:
+        def options(work: Any, num_cpus: int, name: str) -> Any:
+            self.asked.append(num_cpus)
+            return SimpleNamespace(remote=lambda *arguments: lambda: (work, arguments))
 
-        return SimpleNamespace(options=options)
+        return lambda work: SimpleNamespace(options=partial(options, work))
 
     def wait(self, jobs: list[Any], num_returns: int) -> tuple[list[Any], list[Any]]:
         self.at_once = max(self.at_once, len(jobs))

@@ -105,8 +105,9 @@ def on_ray(work: Work, todo: list[Case], options: Options) -> Done:
 def _on_cluster(ray: Any, work: Work, todo: list[Case], options: Options) -> Done:
     jobs, processors = _shares(ray, options.jobs)
     own = replace(options, jobs=jobs, processors=processors, data=options.data.absolute(), out=options.out.absolute())
-    task = ray.remote(_on_node).options(max_retries=TRIES - 1, scheduling_strategy="SPREAD")
-    waiting, running = deque(todo), {}
+    task = ray.remote(max_retries=TRIES - 1, scheduling_strategy="SPREAD")(_on_node)
+    waiting = deque(todo)
+    running: dict[Any, Case] = {}
     while waiting or running:
         while waiting and len(running) < jobs:
             case = waiting.popleft()
