@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -148,7 +149,7 @@ def by_method(title: str, results: Sequence[Result], columns: Sequence[Column], 
             heads.append(Head(f"paper: {column.title}", column.higher, of_paper=True))
             cells.append([_published(line, column) for line in (*beside.values(), *others.values())])
     seconds = [_seconds(results, method) for method in methods]
-    heads.append(Head("training s"))
+    heads.append(Head("training, s"))
     cells.append([Cell(value, digits=1) for value in seconds] + [Cell()] * len(others))
     names = [*methods, *(f"paper: {name}" for name in others)]
     rows = [(name, [column[row] for column in cells]) for row, name in enumerate(names)]
@@ -240,6 +241,7 @@ def _has(results: Sequence[Result], column: Column) -> bool:
 
 def _cells(numbers: Sequence[Runs], column: Column) -> list[Cell]:
     """Mean and deviation of every method, and of how many runs they are where others have more."""
+    column = replace(column, digits=_digits(numbers, column))
     most, winner = max(map(len, numbers)), best(numbers, column)
     return [
         Cell(
@@ -253,6 +255,12 @@ def _cells(numbers: Sequence[Runs], column: Column) -> list[Cell]:
         else Cell()
         for place, own in enumerate(numbers)
     ]
+
+
+def _digits(numbers: Sequence[Runs], column: Column) -> int:
+    """As many as the column has, and more where the largest mean would be left with a single one."""
+    largest = max((abs(mean(own)) for own in numbers if own), default=0.0)
+    return max(column.digits, 1 - math.floor(math.log10(largest))) if 0 < largest < math.inf else column.digits
 
 
 def _published(line: Mapping[str, float], column: Column) -> Cell:
