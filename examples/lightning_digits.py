@@ -3,8 +3,8 @@
     pip install 'tradi[lightning]'
     python examples/lightning_digits.py
 
-Trains on the eight digits other than 3 and 9, and tests with uncertainty metrics. Ends in a table: how sure the ensemble
-is of the digits that it has learnt, and of the two that it has never seen.
+Trains on the eight digits other than 3 and 9, and tests with uncertainty metrics. Ends in a table: how sure the
+ensemble is of the digits that it has learnt, and of the two that it has never seen.
 """
 
 from __future__ import annotations

@@ -23,13 +23,8 @@ from tradi.report.style import BLUE, GREY, MATPLOTLIB
 
 HERE = Path(__file__).parent
 
-plt.rcParams.update(
-    MATPLOTLIB
-    | {
-        "svg.hashsalt": "tradi",  # the same picture gives the same file
-        "savefig.bbox": "tight",
-    }
-)
+plt.rcParams.update(MATPLOTLIB)
+plt.rcParams.update({"svg.hashsalt": "tradi", "savefig.bbox": "tight"})  # the same picture gives the same file
 
 
 def trajectory() -> None:

@@ -23,7 +23,10 @@ WIDE = 460
 SMALL = 190, 140
 BAND = 250, 180
 IDEAL = "Green: two standard deviations of the ideal prediction, the exact GP's where the truth is drawn from a GP."
-BANDS = "Line: mean. Bands: one and two standard deviations; dotted: the epistemic part, the members' disagreement. Dashed: the true function."
+BANDS = (
+    "Line: mean. Bands: one and two standard deviations; dotted: the epistemic part, the members' disagreement. "
+    "Dashed: the true function."
+)
 THINNED = 34  # points of a curve, at the most
 
 

@@ -56,8 +56,8 @@ def comparison(results: Sequence[Result], folder: Path, data: Path | None) -> st
     )
     absent = f"<p class=note>{text(ABSENT)}</p>" if scenes is None else ""
     return (
-        "<div class=comparison><h3>Test images</h3><p class=note>Drag the divider, or move it by the arrow keys, to see more "
-        "of one picture or of the other. The red frames are around pixels that are out of distribution.</p>"
+        "<div class=comparison><h3>Test images</h3><p class=note>Drag the divider, or move it by the arrow keys. "
+        "Red frames are around pixels that are out of distribution.</p>"
         f"<div class=controls>{''.join(_choice(*choice) for choice in choices)}</div>"
         f"<div class=stacks>{stacks}</div>{_legend(first, unlabelled=scenes is not None)}{absent}</div>\n"
     )
