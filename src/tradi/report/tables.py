@@ -258,9 +258,10 @@ def _cells(numbers: Sequence[Runs], column: Column) -> list[Cell]:
 
 
 def _digits(numbers: Sequence[Runs], column: Column) -> int:
-    """As many as the column has, and more where the largest mean would be left with a single one."""
-    largest = max((abs(mean(own)) for own in numbers if own), default=0.0)
-    return max(column.digits, 1 - math.floor(math.log10(largest))) if 0 < largest < math.inf else column.digits
+    """As many as the column has, and up to three more where the usual mean would be left with a single one."""
+    usual = statistics.median([abs(mean(own)) for own in numbers if own] or [0.0])
+    wanted = 1 - math.floor(math.log10(usual)) if 0 < usual < math.inf else 0
+    return max(column.digits, min(wanted, column.digits + 3))
 
 
 def _published(line: Mapping[str, float], column: Column) -> Cell:
