@@ -32,7 +32,7 @@ information = ensemble.predict(images).mutual_information
 order = information.argsort()
 figure, axes = plt.subplots(2, 10, figsize=(10, 2.8), layout="constrained")
 for ax, place in zip(axes.flat, [*order[:10], *order[-10:]], strict=True):
-    ax.imshow(images[place].view(8, 8), cmap="gray_r")
+    ax.imshow(images[place].view(8, 8).numpy(), cmap="gray_r")
     ax.set_title(f"{information[place]:.3f}", fontsize=8)
     ax.axis("off")
 figure.suptitle("Mutual information in nats: the lowest above, the highest below", fontsize=10)
