@@ -1,7 +1,9 @@
 """Mutation testing: change one thing in a module and see whether the tests of that module notice.
 
 `make mutants` draws changes at random from the modules below (with a seed), adds those listed by hand, runs the
-mirrored test files on each, and writes what came out as JSON. docs/quality.md says what the survivors mean.
+mirrored test files on each, and writes what came out as JSON. Every verdict is kept at once, in `verdicts.json`: what
+is stopped, or runs out of `--minutes`, goes on from there, and what is known is tried again only if the module or its
+tests have changed. docs/quality.md says what the survivors mean.
 """
 
 from __future__ import annotations
@@ -9,17 +11,21 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import hashlib
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from functools import cache
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from importlib import import_module
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import pytest
@@ -28,25 +34,25 @@ import torch
 ROOT = Path(__file__).parents[1]
 SLOW = ("numpy", "scipy.stats", "sklearn.metrics", "filterpy.kalman", "torch.func")  # to import
 HAND = "by-hand"
-SECONDS = 300  # after which a mutant counts as noticed: it runs for ever
+SECONDS = 120  # of a processor: a mutant whose tests take more runs on for ever, which is to notice it as well
+PATIENCE = 5  # times as long it may take in all, where others use the processor too
+ENDED = {signal.SIGXCPU, signal.SIGALRM}  # what happens then
+NOTICED, RAN_ON, SURVIVED = "noticed", "ran on", "SURVIVED"
 
-# How many mutants are drawn from a room, and from which modules; their tests are the mirrored ones, or those named.
+# From which modules of a room mutants are drawn; their tests are the mirrored ones, or those named below.
 ROOMS = {
-    "filter": (24, ("equations", "gains", "kalman")),
+    "filter": ("equations", "gains", "kalman"),
     "prediction": (
-        22,
-        ("bernoulli", "class_likelihoods", "classes", "gaussian", "likelihood", "likelihoods", "number_likelihoods"),
+        *("bernoulli", "class_likelihoods", "classes", "gaussian", "likelihood", "likelihoods", "number_likelihoods"),
     ),
     "metrics": (
-        34,
-        (
-            *("calibration", "checks", "classification", "curves", "distances", "ood", "regression", "scores"),
-            *("segmentation", "streaming"),
-        ),
+        *("calibration", "checks", "classification", "curves", "distances", "ood", "regression", "scores"),
+        *("segmentation", "streaming"),
     ),
     "posterior": (
-        20,
-        ("activations", "features", "fisher", "layers", "linear_regression", "randomness", "rows"),
+        *("activations", "conditioning", "covariance", "exact", "features", "file_checks", "fisher", "head", "laplace"),
+        *("layers", "linear_regression", "linearised", "loudness", "packing", "posterior", "randomness"),
+        *("recalibration", "rows", "scale_search", "waves", "without_rows"),
     ),
 }
 FAR_APART = "filter/test_kalman_long.py::test_looks_are_as_far_apart_as_both_the_option_and_the_resolution_say"
@@ -55,10 +61,13 @@ TESTS = {
     "filter/gains": ("filter/test_gains.py", "filter/test_properties.py"),
     "filter/kalman": ("filter/test_kalman.py", FAR_APART),
     "prediction/gaussian": ("prediction/test_gaussian.py", "prediction/test_likelihoods.py"),
-    "prediction/bernoulli": ("prediction/test_likelihoods.py",),
+    "prediction/bernoulli": ("prediction/test_bernoulli.py", "prediction/test_likelihoods.py"),
     "prediction/class_likelihoods": ("prediction/test_likelihoods.py", "prediction/test_classes.py"),
     "prediction/likelihood": ("prediction/test_likelihoods.py",),
     "prediction/number_likelihoods": ("prediction/test_likelihoods.py", "prediction/test_gaussian.py"),
+    "posterior/covariance": ("posterior/test_covariance.py", "posterior/test_covariance_noise.py"),
+    "posterior/packing": ("posterior/test_packing.py", "posterior/test_file_checks.py"),
+    "posterior/without_rows": ("posterior/test_file_checks.py", "posterior/test_without_rows.py"),
     "metrics/checks": ("metrics/test_classification.py", "metrics/test_curves.py", "metrics/test_regression.py"),
 }
 
@@ -94,20 +103,53 @@ NAMES = {"min": "max", "max": "min", "clamp_min": "clamp_max", "any": "all", "al
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change and what became of it.
+    """A change.
 
     Args:
         module: as a path below src/tradi, without suffix.
         line: of the original.
         before, after: the statement or expression as it was and as it is.
-        noticed: whether a test failed.
     """
 
     module: str
     line: int
     before: str
     after: str
-    noticed: bool | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A module's source, changed or not, and the tests that run on it."""
+
+    module: str
+    source: str
+    tests: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """The same for the same sources."""
+        texts = (read(f"tests/{test.partition('::')[0]}") for test in self.tests)
+        return hashlib.sha256(json.dumps([self.module, self.source, *self.tests, *texts]).encode()).hexdigest()[:32]
+
+    @property
+    def unchanged(self) -> Trial:
+        return Trial(self.module, read(f"src/tradi/{self.module}.py"), self.tests)
+
+    def start(self, folder: Path) -> int:
+        """Begin in a process of its own, which has what takes long to import already; the number of the process."""
+        shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+        (folder / f"src/tradi/{self.module}.py").write_text(self.source)
+        child = os.fork()
+        if child == 0:
+            _run(folder, self.tests)
+        return child
+
+
+Planned = tuple[Mutant, Trial]
+
+
+def read(path: str) -> str:
+    return (ROOT / path).read_text()
 
 
 def variants(node: ast.AST) -> Iterator[ast.AST]:
@@ -146,8 +188,7 @@ def places(tree: ast.AST) -> Iterator[ast.AST]:
 
 def mutants(module: str) -> list[tuple[Mutant, str]]:
     """Every mutant of a module, with its source."""
-    source = (ROOT / f"src/tradi/{module}.py").read_text()
-    tree = ast.parse(source)
+    tree = ast.parse(read(f"src/tradi/{module}.py"))
     found = []
     for node in places(tree):
         for variant in variants(node):
@@ -164,13 +205,13 @@ def mutants(module: str) -> list[tuple[Mutant, str]]:
     return found
 
 
-def by_hand() -> Iterator[tuple[Mutant, str, tuple[str, ...]]]:
+def by_hand() -> Iterator[Planned]:
     for module, before, after, tests in BY_HAND:
-        source = (ROOT / f"src/tradi/{module}.py").read_text()
+        source = read(f"src/tradi/{module}.py")
         if source.count(before) != 1:
             raise SystemExit(f"{module} no longer has {before!r} once: list another change")
         line = source[: source.index(before)].count("\n") + 1
-        yield Mutant(module, line, before, after), source.replace(before, after), tests
+        yield Mutant(module, line, before, after), Trial(module, source.replace(before, after), tests)
 
 
 def tests_of(module: str) -> tuple[str, ...]:
@@ -178,28 +219,24 @@ def tests_of(module: str) -> tuple[str, ...]:
     return TESTS.get(module, (f"{room}/test_{name}.py",))
 
 
-@cache
-def check_whole(module: str, tests: tuple[str, ...]) -> None:
-    """Raise unless the tests pass as long as nothing is changed."""
-    source = (ROOT / f"src/tradi/{module}.py").read_text()
-    if is_noticed(module, source, tests):
-        raise SystemExit(f"{', '.join(tests)} fail with {module} as it is")
-
-
-def is_noticed(module: str, source: str, tests: tuple[str, ...]) -> bool:
-    """Run the tests in a process of its own, which has what takes long to import already."""
-    with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(ROOT / "src", Path(folder) / "src", ignore=shutil.ignore_patterns("__pycache__"))
-        (Path(folder) / f"src/tradi/{module}.py").write_text(source)
-        child = os.fork()
-        if child == 0:
-            _run(Path(folder), tests)
-        _, status = os.waitpid(child, 0)
-    return status != 0
+def tried(trials: Iterable[Trial], jobs: int, until: float) -> Iterator[tuple[Trial, str]]:
+    """Trials with their verdicts, so many at a time; none begins after a time of `time.monotonic`."""
+    waiting, running = deque(trials), dict[int, tuple[Trial, Path]]()
+    with tempfile.TemporaryDirectory() as room:
+        while running or (waiting and time.monotonic() < until):
+            while waiting and len(running) < jobs and time.monotonic() < until:
+                trial, folder = waiting.popleft(), Path(room) / str(len(waiting))
+                running[trial.start(folder)] = trial, folder
+            child, status = os.wait()
+            trial, folder = running.pop(child)
+            shutil.rmtree(folder)
+            in_time = not (os.WIFSIGNALED(status) and os.WTERMSIG(status) in ENDED)
+            yield trial, (NOTICED if status else SURVIVED) if in_time else RAN_ON
 
 
 def _run(folder: Path, tests: tuple[str, ...]) -> None:
-    signal.alarm(SECONDS)
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, resource.RLIM_INFINITY))
+    signal.alarm(PATIENCE * SECONDS)
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
@@ -224,34 +261,58 @@ def _become(node: ast.AST, other: ast.AST) -> None:
     node.__class__ = other.__class__
 
 
-def drawn(room: str, seed: int) -> Iterator[tuple[Mutant, str, tuple[str, ...]]]:
-    count, names = ROOMS[room]
-    found = [one for name in names for one in mutants(f"{room}/{name}")]
-    for mutant, source in random.Random(seed).sample(found, count):
-        yield mutant, source, tests_of(mutant.module)
+def drawn(room: str, number: int, seed: int) -> Iterator[Planned]:
+    """The first of all mutants of a room, in an order that the seed decides: fewer are the first of more."""
+    found = [one for name in ROOMS[room] for one in mutants(f"{room}/{name}")]
+    random.Random(seed).shuffle(found)
+    for mutant, source in found[:number]:
+        yield mutant, Trial(mutant.module, source, tests_of(mutant.module))
 
 
-def run(room: str, seed: int, out: Path) -> None:
-    """Try the mutants of a room, and write the file again after each."""
-    done: list[Mutant] = []
-    for mutant, source, tests in by_hand() if room == HAND else drawn(room, seed):
-        check_whole(mutant.module, tests)
-        found = replace(mutant, noticed=is_noticed(mutant.module, source, tests))
-        done.append(found)
-        print(
-            f"{'noticed ' if found.noticed else 'SURVIVED'} {found.module}:{found.line} {found.before} -> {found.after}"
-        )
-        sys.stdout.flush()
-        noticed = sum(bool(one.noticed) for one in done)
-        about = {"seed": seed, "mutants": len(done), "noticed": noticed, "all": [asdict(one) for one in done]}
-        (out / f"{room}.json").write_text(json.dumps(about, indent=1) + "\n")
+def try_all(plan: dict[str, list[Planned]], out: Path, jobs: int, until: float) -> None:
+    """Try what has no verdict yet, a mutant of each room in turn, and write verdicts and reports again after each."""
+    kept = out / "verdicts.json"
+    verdicts: dict[str, str] = json.loads(kept.read_text()) if kept.exists() else {}
+    rows = list(chain(*zip_longest(*plan.values())))
+    about = {trial: mutant for mutant, trial in filter(None, rows) if trial.key not in verdicts}
+
+    def keep(trial: Trial, verdict: str) -> None:
+        verdicts[trial.key] = verdict
+        new = kept.with_suffix(".partial")
+        new.write_text(json.dumps(verdicts, indent=0, sort_keys=True) + "\n")
+        new.replace(kept)
+
+    whole = [trial for trial in dict.fromkeys(trial.unchanged for trial in about) if trial.key not in verdicts]
+    for trial, verdict in tried(whole, jobs, until):
+        if verdict != SURVIVED:
+            raise SystemExit(f"{', '.join(trial.tests)} fail with {trial.module} as it is")
+        keep(trial, verdict)
+    ready = [trial for trial in about if trial.unchanged.key in verdicts]
+    for trial, verdict in tried(ready, jobs, until):
+        keep(trial, verdict)
+        mutant = about[trial]
+        print(f"{verdict:8} {mutant.module}:{mutant.line} {mutant.before} -> {mutant.after}", flush=True)
+        report(plan, verdicts, out)
+    report(plan, verdicts, out)
+
+
+def report(plan: dict[str, list[Planned]], verdicts: dict[str, str], out: Path) -> None:
+    """A file per room: how many there are, what became of how many, and all that were tried."""
+    for room, planned in plan.items():
+        known = [asdict(mutant) | {"verdict": verdicts[t.key]} for mutant, t in planned if t.key in verdicts]
+        counts = Counter(one["verdict"] for one in known)
+        said = {"drawn": len(planned), "tried": len(known), **{v: counts[v] for v in (NOTICED, RAN_ON, SURVIVED)}}
+        (out / f"{room}.json").write_text(json.dumps(said | {"all": known}, indent=1) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rooms", nargs="*", default=[HAND, *ROOMS], help=f"{HAND}, or rooms: {', '.join(ROOMS)}")
     parser.add_argument("--out", type=Path, default=ROOT / "results/mutants")
+    parser.add_argument("--number", type=int, default=50, help="of mutants that are drawn from each room")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="after which no mutant is begun")
     options = parser.parse_args()
     if "tradi" in sys.modules:
         raise SystemExit("tradi is imported already: mutants would not be seen")
@@ -259,8 +320,10 @@ def main() -> None:
     for name in SLOW:
         import_module(name)
     options.out.mkdir(parents=True, exist_ok=True)
-    for room in options.rooms:
-        run(room, options.seed, options.out)
+    plan = {
+        room: list(by_hand() if room == HAND else drawn(room, options.number, options.seed)) for room in options.rooms
+    }
+    try_all(plan, options.out, options.jobs, time.monotonic() + 60 * options.minutes)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 import tradi
 from tests.training import Batches, network, problem, train
+from tradi.methods import SWAG
 from tradi.models import GaussianHead, mlp
 
 TRAIN, VALIDATION = problem(), problem(32, 16, seed=1)
@@ -67,6 +68,25 @@ def tracked(model: nn.Module, data: Batches, loss: Callable[[Any, Tensor], Tenso
 
 def mean_error(output: Any, target: Tensor) -> Tensor:
     return F.mse_loss(output[0] if isinstance(output, tuple) else output, target)
+
+
+def narrow(seed: int = 0) -> nn.Sequential:
+    """So few weights that a file of them is small."""
+    return plain(2, seed)
+
+
+def swag() -> tradi.Posterior:
+    """Noise of low rank."""
+    model = narrow()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    tracker = SWAG(model, optimizer, every=2, rank=3)
+    train(model, optimizer)  # on the data of TRAIN
+    return tracker.posterior()
+
+
+def joint() -> tradi.Posterior:
+    """Noise with the full covariance of each layer."""
+    return tracked(narrow(), TRAIN, F.cross_entropy, covariance=tradi.FullCovariance())
 
 
 @cache

@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import tradi
-from tests.fitted import TRAIN, X, classifier, regressor, small, tracked
+from tests.fitted import TRAIN, X, classifier, joint, narrow, regressor, small, swag, tracked
 from tests.training import network
-from tradi.methods import SWAG
 from tradi.storage.tensors import HASH, read_tensors, write_tensors
 
 ASKED = int(os.environ.get("TRADI_FUZZ", "0"))
@@ -39,24 +38,6 @@ EXTREME = (0, -1, 2, 3, 2**31, 2**63, 10**400, 0.5, -1.5, 1e308, float("nan"), f
 ODD: st.SearchStrategy[Any] = st.sampled_from([None, True, *EXTREME, *WORDS, [], [[]], [1], {}])
 TYPES = st.sampled_from([torch.float16, torch.float64, torch.int32, torch.bool, torch.uint8, torch.float8_e4m3fn])
 NUMBERS = st.sampled_from([float("nan"), float("inf"), -1.0, 0.0, 1e30, -1e30])
-
-
-def swag() -> tradi.Posterior:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 2), nn.ReLU(), nn.Linear(2, 3))
-    optimizer = torch.optim.SGD(model.parameters(), 0.05)
-    tracker = SWAG(model, optimizer, every=2, rank=3)
-    for x, y in TRAIN * 3:
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-    return tracker.posterior()
-
-
-def joint() -> tradi.Posterior:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 2), nn.ReLU(), nn.Linear(2, 3))
-    return tracked(model, TRAIN, nn.functional.cross_entropy, covariance=tradi.FullCovariance())
 
 
 def partly_frozen() -> nn.Module:
@@ -83,8 +64,8 @@ SAVED: dict[str, Callable[[], Any]] = {
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "labels": network,
     "numbers": small,
-    "SWAG": lambda: swag().model,
-    "full covariance": lambda: joint().model,
+    "SWAG": narrow,
+    "full covariance": narrow,
     "frozen": partly_frozen,
     "frozen ensemble": partly_frozen,
     "ensemble": network,

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed.tensor import Replicate, Shard
 
 import tradi
-from tradi.sharding import Place, extremes, is_sharded_model, plain_name
+from tradi.sharding import Place, extremes, is_sharded_model, part_of, plain_name
 
 
 class Mesh:
@@ -46,6 +50,38 @@ def test_rows_are_shared_out_as_chunks_and_the_last_ones_may_be_none() -> None:
 
 def test_a_weight_that_is_replicated_is_held_in_whole() -> None:
     assert Place(torch.Size([5, 2]), Mesh(3), (Placement(False),)).rows == (0, 5)
+
+
+def sharded(mesh: Mesh, *placements: Any, held: int = 9) -> Any:
+    """What a process sees of a weight of (10, 3), of which it holds so many values."""
+    return SimpleNamespace(
+        shape=torch.Size([10, 3]), device_mesh=mesh, placements=placements, to_local=lambda: torch.zeros(held)
+    )
+
+
+def test_weights_that_are_sharded_otherwise_than_by_rows_are_an_error_with_the_remedy() -> None:
+    mesh = Mesh(0)
+    found = Place.of("w", sharded(mesh, Replicate(), Shard(0)))
+    assert found is not None
+    assert (found.start, found.stop) == (0, 9)
+    for placements in ((Replicate(), Shard(1)), (Shard(0), Shard(0))):
+        with pytest.raises(TypeError, match=r"w has placements .* use fully_shard without tensor parallelism"):
+            Place.of("w", sharded(mesh, *placements))
+    with pytest.raises(TypeError, match="w is sharded into rows in another way than fully_shard does it"):
+        Place.of("w", sharded(mesh, Replicate(), Shard(0), held=6))
+
+
+def test_values_that_are_sharded_otherwise_than_their_weight_are_an_error_with_the_remedy() -> None:
+    mesh = Mesh(0)
+    by_rows: Tensor = sharded(mesh, Replicate(), Shard(0))
+    own = Place.of("w", by_rows)
+    assert own is not None
+    assert own.part(by_rows).shape == (9,)
+    for others in (sharded(mesh, Shard(0), Replicate()), sharded(Mesh(0), Replicate(), Shard(0))):
+        with pytest.raises(ValueError, match=r"is sharded by .*torch\.distributed\.checkpoint loads it for other"):
+            own.part(others)
+    with pytest.raises(ValueError, match="a tensor is sharded, its weight is not"):
+        part_of(by_rows, None)
 
 
 def test_wrappers_of_single_modules_leave_no_trace_in_names() -> None:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import hashlib
+import io
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tests.bench.test_runner import load
+from tradi.bench import training
 from tradi.bench.methods import Following, Swag, Tracked, Tradi
 from tradi.bench.problem import Data, Shuffled
 from tradi.bench.recipe import Recipe
@@ -210,3 +214,19 @@ def test_any_tracker_is_attached_and_each_is_charged_the_time_it_takes(monkeypat
     assert trained.tracking == {slow.tracker_name: trained.steps, quick.tracker_name: 0}
     assert trained.seconds == 0, "of training, trackers apart"
     assert len(slow.posterior(trained).sample(3)) == 3
+
+
+def test_a_checkpoint_that_may_unpack_to_any_size_is_refused_before_it_does() -> None:
+    content = training._packed({"weight": torch.zeros(100_000)})
+    assert training._unpacked(content)["weight"].shape == (100_000,)
+    bomb = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(content[32:])) as plain,
+        zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for name in plain.namelist():
+            packed.writestr(name, plain.read(name))
+    forged = bomb.getvalue()
+    assert len(forged) < len(content) / 50
+    with pytest.raises(ValueError, match="holds packed entries, which torch does not write"):
+        training._unpacked(hashlib.sha256(forged).digest() + forged)

@@ -1,11 +1,26 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
-from tradi.ensemble.batches import Pair, batches, bytes_in, evenly, every_kth, larger, samples_in, thinned
+from tradi.ensemble.batches import (
+    Caller,
+    Pair,
+    as_loader,
+    batches,
+    bytes_in,
+    check_reiterable,
+    evenly,
+    every_kth,
+    larger,
+    samples_in,
+    thinned,
+)
 
 
 def numbered(samples: int, batch: int) -> list[Pair]:
@@ -112,3 +127,85 @@ def test_arrays_become_tensors_of_the_models_type() -> None:
     assert (x.dtype, y.dtype) == (torch.float32, torch.int64)
     ((_, y),) = batches([(np.zeros((3, 2)), np.zeros(3))], "data", torch.zeros(1))
     assert y.dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("loader", "message"),
+    [
+        (torch.ones(2, 3), r"data must give batches: pass a DataLoader or a list of batches, such as \[x\]"),
+        (np.ones((2, 3)), "not a tensor or array"),
+        (TensorDataset(torch.ones(2, 3)), r"a data set gives single samples: pass DataLoader\(dataset"),
+        ((torch.ones(2, 3), torch.ones(2)), "data is a tuple, which could be one batch or several"),
+        ({"x": torch.ones(2, 3)}, "data must give batches, such as a DataLoader or a list, got dict"),
+        (3, "got int"),
+        (iter([torch.ones(2, 3)]), "must be iterable more than once, .* got the one-pass iterator list_iterator"),
+    ],
+)
+def test_what_cannot_be_read_batch_by_batch_for_every_member_is_refused(loader: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        check_reiterable(loader, "data")
+
+
+def test_a_single_batch_may_be_given_where_data_is_read_once() -> None:
+    x = torch.ones(2, 3)
+    assert as_loader(x, "data") == [x]
+    assert as_loader({"x": x}, "data") == [{"x": x}]
+    data = [x, x]
+    assert as_loader(data, "data") is data
+    with pytest.raises(TypeError, match="could be one batch or several"):
+        as_loader((x, x), "data")
+
+
+def test_batches_of_other_forms_and_no_batches_are_an_error() -> None:
+    with pytest.raises(ValueError, match=r"data gave a batch of 3 parts: expected inputs or \(inputs, target\)"):
+        list(batches([(torch.ones(1),) * 3], "data", torch.zeros(1)))
+    with pytest.raises(ValueError, match="data gave no batches: pass data, or check its length and drop_last"):
+        list(batches([], "data", torch.zeros(1)))
+    assert list(batches([(torch.ones(1),)], "data", torch.zeros(1))) == [(torch.ones(1), None)]
+
+
+class Two(nn.Module):
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return x if mask is None else x * mask
+
+
+class Images(nn.Module):
+    """As detectors take them."""
+
+    def forward(self, images: list[Tensor]) -> list[Tensor]:
+        return images
+
+
+class Unreadable(nn.Module):
+    """Its forward has no signature that Python could read, as functions that are written in C have not."""
+
+    forward = Tensor.relu
+
+
+def test_inputs_are_passed_as_the_models_signature_says() -> None:
+    x, y = torch.ones(3, 2), torch.zeros(3)
+    two, images = Caller(Two()), Caller(Images())
+    assert two.arguments(x) == ((x,), {})
+    assert two.arguments((x, x)) == ((x, x), {})
+    assert two.arguments([x, x], y) == ((x, x), {})  # both have the target's length: they are parts of one batch
+    texts = [torch.ones(4), torch.ones(5)]
+    assert two.arguments(texts, y[:2]) == ((texts,), {})  # two samples, none of length two
+    assert two.arguments(texts, y) == two.arguments(texts) == (tuple(texts), {})
+    assert two.arguments({"x": x, "mask": x}) == ((), {"x": x, "mask": x})
+    assert images.arguments([x, x, x], y) == (([x, x, x],), {})
+    with pytest.raises(TypeError, match=r"cannot be called with 3 input\(s\): a batch is \(inputs, target\)"):
+        two.arguments((x, x, x))
+    with pytest.raises(TypeError, match=r"cannot be called with inputs \['ids'\]"):
+        two.arguments({"ids": x})
+
+
+def test_a_model_whose_signature_cannot_be_read_is_called_with_what_there_is() -> None:
+    x = torch.ones(3, 2)
+    assert Caller(Unreadable()).arguments((x, x, x)) == ((x, x, x), {})
+
+
+def test_a_part_that_was_begun_is_given_too() -> None:
+    found, total = evenly(numbered(10, 2), 4, 1 << 20)
+    assert total == 10
+    assert sum(map(samples_in, found)) <= 4
+    assert larger([], 1 << 20) == []

@@ -4,6 +4,7 @@ import copy
 import itertools
 import threading
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -153,6 +154,13 @@ def test_dropout_in_one_kernel_draws_the_same_share() -> None:
     assert torch.equal(dropped, mask / 0.7)
     assert abs(mask.float().mean().item() - 0.7) < 0.05  # standard error 0.01
     assert not again.any()
+
+
+def test_a_kernel_that_draws_masks_by_itself_is_refused_with_the_remedies() -> None:
+    """Those of graphics processors, of which there may be none here."""
+    kernel = SimpleNamespace(overloadpacket=SimpleNamespace(__name__="_cudnn_rnn"))
+    with pytest.raises(RuntimeError, match=r"_cudnn_rnn draws dropout masks by itself.*use nn.Dropout.*on the CPU"):
+        mc_dropout._Masks(5).__torch_dispatch__(kernel, ())
 
 
 class Functional(nn.Module):

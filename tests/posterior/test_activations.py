@@ -225,3 +225,22 @@ def test_moments_belong_to_the_parameters_that_they_name() -> None:
     layer.moments = Moments("a.weight", "a.bias", Form("linear"), torch.eye(5)[None])
     noise = noise_of(Activations(), layer)
     assert {name: value.shape for name, value in noise.items()} == {name: w.shape for name, w in weights.items()}
+
+
+class Gain(nn.Module):
+    """A layer with a weight that is called otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gain
+
+
+def test_only_layers_that_multiply_their_inputs_by_a_weight_have_moments() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), Gain(), nn.LayerNorm(3), nn.Linear(3, 2, bias=False))
+    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    layers = by_layer(weights, weights, weights)
+    assert {layer.name for layer in layers} == {"0", "1", "2", "3"}
+    assert room.gatherings(model, layers).keys() == {"0", "3"}

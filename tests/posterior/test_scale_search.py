@@ -56,6 +56,13 @@ def test_a_scale_with_an_infinite_loss_is_never_chosen() -> None:
     assert 1.7 <= largest_accepted(losses, 0.01) <= 2.0
 
 
+def test_noise_that_mends_an_infinite_loss_is_accepted() -> None:
+    """A network without noise may be so sure of a wrong class that its probability is 0."""
+    sure = alike(0.1)
+    sure[0] = math.inf
+    assert largest_accepted({0.0: sure, 1.0: alike(0.3)}, 0.002) == 1.0
+
+
 def test_an_excess_counts_with_its_standard_error_and_void_samples_do_not() -> None:
     base = torch.zeros(102, dtype=torch.float64)
     base[100:] = math.nan
@@ -241,8 +248,8 @@ def test_a_search_says_what_it_knows() -> None:
     loud = ScaleSearch(2.0, {2.0: 0.4}, 0.0, 5, 5, 0.0)  # of numbers, with a small budget
     assert str(loud) == "scale 2 with validation NLL 0.4000 (best 0.4000 at 2; 5 members, 5 passes in 0.0 s)"
     assert loud.where == "chosen on the training data alone"
-    head = ScaleSearch(0.0, {}, 0.002, 5, 0, 0.0, head=1.0)  # where nothing was tracked
-    assert str(head) == "scale 0 (noise of the head times 1; 5 members, 0 passes in 0.0 s)"
+    head = ScaleSearch(0.0, {}, 0.002, 5, 0, 0.0, head=1.0, temperature=1.25)  # where nothing was tracked
+    assert str(head) == "scale 0 (noise of the head times 1; temperature 1.25; 5 members, 0 passes in 0.0 s)"
     for known in (everything, loud, head):
         assert ScaleSearch.unpacked(json.loads(json.dumps(known.packed()))) == known
 
@@ -278,7 +285,7 @@ def test_bad_input_names_cause_and_remedy() -> None:
         posterior.choose_scale([], refresh=problem())
     with pytest.raises(TypeError, match="validation must be iterable more than once"):
         posterior.choose_scale(iter(problem()), refresh=problem())
-    with pytest.raises(TypeError, match="pass likelihood=one of tradi"):
+    with pytest.raises(TypeError, match=r"fit none of tradi\.likelihoods"):
         posterior.choose_scale([(X, X[:, :2])], refresh=problem())
     with pytest.raises(TypeError, match="refresh must be iterable more than once"):
         posterior.choose_scale(problem(), refresh=iter(problem()))

@@ -141,3 +141,10 @@ def test_mixture_refuses(means: Tensor, variances: Tensor, message: str) -> None
 def test_values_must_fit_the_prediction(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"y must have shape \(3,\), got"):
         tradi.GaussianMixture(ONES, ONES).log_prob(torch.zeros(shape))
+
+
+def test_it_shows_its_size_and_both_kinds_of_spread() -> None:
+    prediction = tradi.GaussianMixture(torch.tensor([[[0.0]], [[2.0]]]), torch.tensor([[[4.0]], [[4.0]]]))
+    assert repr(prediction) == (
+        "GaussianMixture(1 x 1 numbers, 2 members; mean standard deviation: aleatoric 2, epistemic 1)"
+    )

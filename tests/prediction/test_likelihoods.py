@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 import tradi
 from tradi.likelihoods import Bernoulli, Classification, Gaussian, Likelihood, SquaredError, Tokens
-from tradi.prediction.likelihoods import infer, likelihood_from_options
+from tradi.prediction.likelihoods import check_likelihood, infer, likelihood_from_options, per_value
 
 LOGITS, LABELS = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1, 2])
 NUMBERS = torch.linspace(-1, 2, 6)
@@ -52,7 +53,8 @@ def test_a_language_model_is_judged_by_the_next_token_and_not_by_padding() -> No
         (LOGITS[:, :1], NUMBERS[:, None], SquaredError()),
         (LOGITS[:, 0], NUMBERS.double().numpy(), SquaredError()),
         (LOGITS[:, :1], (LABELS > 0).long(), Bernoulli()),
-        (LOGITS, torch.eye(3)[LABELS].bool(), Bernoulli()),
+        (LOGITS, torch.eye(3)[LABELS].bool().logical_not(), Bernoulli()),
+        (LOGITS, LOGITS.softmax(1) + 0.1, SquaredError()),
     ],
 )
 def test_what_leaves_no_doubt_is_inferred(output: Any, target: Any, expected: Likelihood) -> None:
@@ -70,13 +72,24 @@ def test_what_leaves_no_doubt_is_inferred(output: Any, target: Any, expected: Li
             r"class_axis=-1\) or tradi.likelihoods.Tokens\(\)",
         ),
         (torch.randn(2, 4, 4), torch.zeros(2, 4, dtype=torch.int64), r"Tokens\(\) or"),
-        (LOGITS, NUMBERS, "one of tradi.likelihoods.Classification"),
-        ([LOGITS] * 3, LABELS, "one of tradi.likelihoods.Classification"),
+        (
+            LOGITS,
+            NUMBERS,
+            r"\(6, 3\) of torch.float32 and targets \(6,\) of torch.float32 fit none of tradi.likelihoods",
+        ),
+        (LOGITS, LABELS[:5], r"\(6, 3\) .* \(5,\) .* Classification\(\) takes logits \(batch, classes, ...\)"),
+        ([LOGITS] * 3, LABELS, "a list of 3 and targets .* fit none of tradi.likelihoods: Classification"),
     ],
 )
 def test_what_leaves_doubt_is_an_error_that_names_the_likelihood(output: Any, target: Any, named: str) -> None:
     with pytest.raises(TypeError, match=named):
         infer(output, target)
+
+
+@pytest.mark.parametrize("target", [torch.eye(3)[LABELS], torch.eye(3)[LABELS].long(), LOGITS.softmax(1)])
+def test_one_hot_and_smoothed_labels_are_neither_labels_that_may_hold_together_nor_numbers(target: Tensor) -> None:
+    with pytest.raises(TypeError, match=r"add up to 1, .* pass their numbers, target.argmax\(1\); otherwise pass lik"):
+        infer(LOGITS, target)
 
 
 def test_noise_of_a_plain_network_is_estimated_per_output() -> None:
@@ -98,6 +111,109 @@ def test_bad_targets_name_cause_and_remedy() -> None:
         Gaussian().log_prob(LOGITS, LOGITS)
     with pytest.raises(ValueError, match="variance must be positive and finite"):
         SquaredError(-1.0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"4 noise variances do not fit outputs of shape \(6, 3\)"):
+        SquaredError((1.0,) * 4).log_prob(LOGITS, LOGITS)
+    with pytest.raises(ValueError, match=r"noise variance cannot be estimated: .* are not finite"):
+        SquaredError().fitted([(LOGITS, LOGITS * math.inf)])
+    with pytest.raises(ValueError, match="cannot be estimated"):
+        SquaredError().fitted([])
+    with pytest.raises(ValueError, match=r"mean \(6, 3\) and variance \(6, 1\) must have one shape"):
+        Gaussian().log_prob((LOGITS, LOGITS[:, :1].exp()), LOGITS)
+
+
+@pytest.mark.parametrize("kind", [Classification, Tokens, Gaussian, Bernoulli])
+@pytest.mark.parametrize("temperature", [0.0, -1.0, math.inf, math.nan])
+def test_a_temperature_is_a_positive_factor(kind: Any, temperature: float) -> None:
+    with pytest.raises(ValueError, match="temperature must be positive and finite, got"):
+        kind(temperature=temperature)
+
+
+@pytest.mark.parametrize(
+    ("labels", "error", "message"),
+    [
+        (LABELS.float(), TypeError, "class targets must be whole numbers, got torch.float32"),
+        (LABELS[:, None], ValueError, r"class targets must have shape \(6,\) for logits \(6, 3\), got \(6, 1\)"),
+        (LABELS + 1, ValueError, "class targets must be below 3, got 3; negative ones are ignored"),
+        (None, ValueError, r"targets are needed: give \(inputs, target\) batches"),
+        (["cat"] * 6, TypeError, "targets must be tensors or arrays of numbers, got list"),
+    ],
+)
+def test_labels_that_are_no_classes_are_refused(labels: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        Classification().log_prob(LOGITS, labels)
+
+
+def test_an_axis_of_classes_is_the_second_or_the_last() -> None:
+    logits = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(5))
+    labels = torch.tensor([[0, 1, 2, 0], [2, 2, 1, -100]])
+    last, second = (Classification(axis).log_prob(z, labels) for axis, z in ((-1, logits), (1, logits.mT)))
+    torch.testing.assert_close(last, second, equal_nan=True)
+    with pytest.raises(ValueError, match="class_axis must be 1 or -1, got 2"):
+        Classification(2)
+
+
+@pytest.mark.parametrize(
+    ("logits", "tokens", "error"),
+    [
+        (torch.zeros(2, 4), torch.zeros(2, 4, dtype=torch.int64), ValueError),
+        (torch.zeros(2, 4, 7), torch.zeros(2, 3, dtype=torch.int64), ValueError),
+        (torch.zeros(2, 1, 7), torch.zeros(2, 1, dtype=torch.int64), ValueError),  # nothing follows one token
+        (torch.zeros(2, 4, 7), torch.zeros(2, 4), TypeError),
+    ],
+)
+def test_a_language_model_needs_tokens_and_logits_for_each(
+    logits: Tensor, tokens: Tensor, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match=r"Tokens needs logits|class targets must be whole numbers"):
+        Tokens().log_prob(logits, tokens)
+
+
+def test_rows_of_a_text_are_about_the_next_token_and_of_labels_about_each() -> None:
+    tokens = torch.tensor([[1, 2, 0], [4, 5, 6]], dtype=torch.uint8)
+    assert Tokens(padding=0).row_targets(tokens).tolist() == [[2, -100, -100], [5, 6, -100]]
+    assert Classification().row_targets(LABELS).tolist() == [[label] for label in LABELS.tolist()]
+    assert Bernoulli().row_targets(torch.tensor([[1.0, math.nan], [0.0, 1.0]])).tolist() == [[[1, -1]], [[0, 1]]]
+    with pytest.raises(TypeError, match="class targets must be whole numbers"):
+        Classification().row_targets(NUMBERS)
+    with pytest.raises(TypeError, match=r"SquaredError\(variance=None\) is not about labels"):
+        SquaredError().row_targets(NUMBERS)
+
+
+@pytest.mark.parametrize(
+    ("output", "named"),
+    [
+        ((LOGITS, LOGITS), "a tuple of 2"),
+        ({"scores": LOGITS}, r"a dict with \['scores'\]"),
+        (3.0, "a float"),
+    ],
+)
+def test_an_output_without_logits_is_named(output: Any, named: str) -> None:
+    with pytest.raises(TypeError, match=f"Classification needs a network that returns a tensor, .* got {named}"):
+        Classification().log_prob(output, LABELS)
+
+
+class Summed(Bernoulli):
+    """What somebody may write who thinks of a loss."""
+
+    def log_prob(self, output: Any, target: Any) -> Tensor:
+        return super().log_prob(output, target).mean()
+
+
+def test_values_are_one_for_every_sample_and_need_targets() -> None:
+    binary = (LABELS > 0).float()
+    assert per_value(Bernoulli(), LOGITS[:, :1], binary).shape == (6, 1)
+    with pytest.raises(ValueError, match="must give a value for every sample, got a single number"):
+        per_value(Summed(), LOGITS[:, :1], binary)
+    with pytest.raises(ValueError, match="targets are needed"):
+        per_value(Bernoulli(), LOGITS[:, :1], None)
+
+
+def test_only_a_likelihood_is_one_and_only_its_own_options_build_it() -> None:
+    check_likelihood(None)
+    with pytest.raises(TypeError, match=r"must be one of tradi.likelihoods, such as Classification\(\), got 'softmax'"):
+        check_likelihood("softmax")
+    with pytest.raises(ValueError, match="unknown likelihood 'Poisson': this version of tradi knows"):
+        likelihood_from_options("Poisson", {})
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tradi.bench.camvid import CAMVID_OOD
 from tradi.bench.cases import Options
 from tradi.bench.evaluate import evaluate
 from tradi.bench.evaluation import Pictures
-from tradi.bench.results import Key, read_pictures, read_results, write_pictures
+from tradi.bench.results import UNPACKED, Key, read_pictures, read_results, write_pictures
 from tradi.bench.runner import run
 from tradi.cli.main import main
 from tradi.report.page import write_report
@@ -95,6 +95,10 @@ def test_what_is_kept_is_small_and_read_back(
     path = write_pictures(key, tmp_path, kept[0])
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(ValueError, match=rf"{path.name} cannot be read .*delete it, and its result too"):
+        read_pictures(key, tmp_path)
+    np.savez_compressed(path, index=np.zeros(UNPACKED, dtype=np.uint8))
+    assert path.stat().st_size < UNPACKED / 500
+    with pytest.raises(ValueError, match=r"cannot be read \(it would unpack to 16,777,\d+ bytes, and pictures have 16"):
         read_pictures(key, tmp_path)
 
 

@@ -73,3 +73,8 @@ def test_anything_else_is_an_error_that_names_the_place(change: dict[str, Any], 
 def test_text_that_is_no_json_is_an_error(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parsed(text)
+
+
+def test_a_type_that_json_has_nothing_for_is_a_mistake_of_the_declaration() -> None:
+    with pytest.raises(TypeError, match=r"it is declared as <class 'complex'>, which JSON has nothing for"):
+        built(complex, 1, "it")

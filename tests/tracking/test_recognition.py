@@ -13,6 +13,7 @@ from torch import nn
 
 from tests.training import network, problem, same, snapshot, step, train
 from tradi.methods import SWAG, TRADI
+from tradi.tracking.recognition import LOOKS
 from tradi.tracking.tracker import Tracker
 
 Attach = Callable[[nn.Module, Any], Tracker]
@@ -327,5 +328,31 @@ def test_an_empty_step_does_not_make_other_weights_the_tracked_ones(attach: Atta
     model.load_state_dict(first)
     optimizer.zero_grad()
     optimizer.step()
+    with pytest.raises(RuntimeError, match=REMEDIES):
+        tracker.posterior()
+
+
+def test_weights_that_move_in_ever_other_sets_are_still_followed_in_bounded_memory() -> None:
+    """As where every step trains another adapter, or another path through the network."""
+    model = nn.Sequential(*(nn.Linear(2, 2, bias=False) for _ in range(8)))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    tracker = TRADI(model, optimizer)
+    for chosen in range(1, 2 * LOOKS):
+        for i, layer in enumerate(model):
+            layer.weight.grad = torch.ones(2, 2) if chosen >> i & 1 else None
+        optimizer.step()
+    assert len(tracker._fingerprint._looks) <= LOOKS
+    tracker.posterior()
+    with torch.no_grad():
+        model[3].weight.add_(1)
+    with pytest.raises(RuntimeError, match=REMEDIES):
+        tracker.posterior()
+
+
+def test_weights_of_another_shape_are_others() -> None:
+    model, optimizer, tracker = following()
+    train(model, optimizer, 5)
+    with torch.no_grad():
+        model[0].weight.data = torch.zeros(2, 3)
     with pytest.raises(RuntimeError, match=REMEDIES):
         tracker.posterior()

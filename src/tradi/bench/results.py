@@ -23,6 +23,8 @@ from tradi.bench.files import folder_name, is_of_a_quick_run
 from tradi.storage.atomic import write_whole
 from tradi.storage.typed import built
 
+UNPACKED = 16 << 20  # bytes of pictures in one file, at the most; the largest under results/ has 350 kB
+
 
 @dataclass(frozen=True)
 class Key:
@@ -112,6 +114,9 @@ def read_pictures(key: Key, out: Path) -> Pictures | None:
         return None
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            size = sum(entry.file_size for entry in file.zip.infolist())
+            if size > UNPACKED:
+                raise ValueError(f"it would unpack to {size:,} bytes, and pictures have {UNPACKED:,} at the most")
             return dict(file)
     except Exception as error:  # whatever a decoder may say of a damaged file
         raise ValueError(

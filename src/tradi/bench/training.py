@@ -8,6 +8,7 @@ import io
 import operator
 import time
 import warnings
+import zipfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -232,5 +233,8 @@ def _unpacked(content: bytes) -> dict[str, Any]:
     digest, packed = content[:32], content[32:]
     if hashlib.sha256(packed).digest() != digest:
         raise ValueError("it is damaged, or no checkpoint of a run")
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+            raise ValueError("it holds packed entries, which torch does not write: they may unpack to any size")
     state: dict[str, Any] = torch.load(io.BytesIO(packed), weights_only=True)
     return state

@@ -24,8 +24,8 @@ def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     if matrix.device.type != "cpu":
         values, vectors = torch.linalg.eigh(matrix.double())
         return values, vectors
-    own = np.linalg.eigh(matrix.detach().double().numpy())
-    return torch.from_numpy(own.eigenvalues), torch.from_numpy(own.eigenvectors)
+    own, axes = np.linalg.eigh(matrix.detach().double().numpy())  # a plain tuple before numpy 1.25
+    return torch.from_numpy(own), torch.from_numpy(axes)
 
 
 def product(matrix: Tensor, vector: Tensor) -> Tensor:

@@ -31,8 +31,8 @@ def built(hint: Any, value: Any, where: str) -> Any:
     """A value of a type, made from JSON.
 
     Args:
-        hint: a dataclass, whose fields are those of a JSON object; str, bool, int, float or None; a tuple, a list or a
-            dict of such; a union of them; or Any.
+        hint: a dataclass, whose fields are those of a JSON object; str, bool, int or float; a tuple, a list or a dict
+            of such; one of these or None; or Any.
         value: as `json.loads` gives it.
         where: its place, for messages.
 
@@ -55,8 +55,6 @@ def built(hint: Any, value: Any, where: str) -> Any:
         return _sequence(origin, arguments, value, where)
     if is_dataclass(hint):
         return _dataclass(hint, value, where)
-    if hint is None or hint is type(None):
-        return _of_type(type(None), value, where, "null")
     if hint is bool or hint is str:
         return _of_type(hint, value, where, "true or false" if hint is bool else "text")
     return _number(hint, value, where)

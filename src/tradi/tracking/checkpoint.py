@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
+from tradi.tracking.recognition import row_shape
 from tradi.tracking.selection import Weight
 
 KINDS = {
@@ -39,23 +41,42 @@ def check_state(state: Any, options: dict[str, Any], own: Mapping[str, Weight], 
     for name, kind in KINDS.items():
         if not isinstance(state[name], kind):
             raise ValueError(f"the checkpoint is damaged: {name} is {state[name]!r}, not of type {kind.__name__}")
-    if state["options"] != options:
+    for number in (state["steps"], state["skipped"], *state["taken"].values()):
+        if not isinstance(number, int) or number < 0:
+            raise ValueError(f"the checkpoint is damaged: {number!r} is no count of steps")
+    try:
+        same = state["options"] == options
+    except RuntimeError:  # there are tensors in place of numbers
+        same = False
+    if not same:
         raise ValueError(f"the checkpoint was written with {state['options']}, this tracker has {options}")
     theirs, ours = saved_shapes(state), shapes(own)
     if theirs != ours:
         raise ValueError(f"the checkpoint is of weights {theirs}, this tracker follows {ours}")
     if len(state["taken"]) != optimizers:
         raise ValueError(f"the checkpoint is of {len(state['taken'])} optimizers, this tracker has {optimizers}")
-    fingerprint = state["fingerprint"]
-    values = fingerprint.get("values")
-    known = isinstance(values, dict) and values.keys() <= own.keys()
-    if not known or not all(isinstance(v, Tensor) for v in values.values()) or "drift" not in fingerprint:
-        raise ValueError(f"the checkpoint is damaged: fingerprint is {fingerprint!r}")
+    _check_fingerprint(state["fingerprint"], own)
+
+
+def _check_fingerprint(fingerprint: dict[str, Any], own: Mapping[str, Weight]) -> None:
+    drift, values = fingerprint.get("drift"), fingerprint.get("values")
+    known = isinstance(drift, float) and -1 <= drift < math.inf
+    known = known and isinstance(values, dict) and values.keys() <= own.keys()
+    rows = values.items() if known else ()
+    if not known or not all(isinstance(row, Tensor) and row.shape == row_shape(own[name]) for name, row in rows):
+        raise ValueError(f"the checkpoint is damaged: fingerprint is {fingerprint!r}"[:1000])
 
 
 def saved_shapes(state: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The shapes of the weights that a tracker followed when its state was saved."""
-    return {name: tuple(shape.tolist()) for name, shape in state["selected"].items()}
+    """The shapes of the weights that a tracker followed when its state was saved.
+
+    Raises:
+        ValueError: if something else is in their place.
+    """
+    try:
+        return {name: tuple(shape.tolist()) for name, shape in state["selected"].items()}
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"the checkpoint is damaged: shapes are {state['selected']!r}"[:1000]) from error
 
 
 def shapes(own: Mapping[str, Weight]) -> dict[str, tuple[int, ...]]:

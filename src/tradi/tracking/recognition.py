@@ -101,8 +101,7 @@ class Fingerprint:
 
     def unknown(self, own: Mapping[str, Weight]) -> dict[str, Any]:
         """A state of the same form that knows no values: of sharded weights every process looks at others."""
-        rows = {w.name: _row_of(torch.empty(w.parameter.shape, device="meta")) for w in self._of(own)}
-        return {"drift": -1.0, "values": {name: torch.full(row.shape, nan) for name, row in rows.items()}}
+        return {"drift": -1.0, "values": {w.name: torch.full(row_shape(w), nan) for w in self._of(own)}}
 
     def load_state_dict(self, state: dict[str, Any], own: Mapping[str, Weight]) -> None:
         """As it was when `state_dict` was called."""
@@ -113,6 +112,11 @@ class Fingerprint:
 
     def _of(self, own: Mapping[str, Weight]) -> dict[Weight, Tensor]:
         return {weight: values for weight, values in self._values.items() if own.get(weight.name) is weight}
+
+
+def row_shape(weight: Weight) -> torch.Size:
+    """The shape of what is kept of a weight; of a sharded one, of what is kept of the whole."""
+    return _row_of(torch.empty(weight.parameter.shape, device="meta")).shape
 
 
 def values_of(state: dict[str, Any], own: Mapping[str, Weight]) -> dict[str, Any]:
