@@ -12,7 +12,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from speed import table
 
-from tradi.report.style import DASHES, MARKERS, PALETTE, styles
+from tradi.report.style import BLUE, DASHES, MARKERS, MATPLOTLIB, styles
 
 # The colour of a method is that of every other figure; averages of weights, which no figure shows, share one.
 FAMILIES = {
@@ -26,11 +26,11 @@ def bars(axes: Axes, values: dict[str, float], title: str, unit: str, scale: str
     names = list(reversed(values))
     looks = styles([FAMILIES.get(name, name) for name in names])
     colours = [looks[FAMILIES.get(name, name)].colour for name in names]
+    axes.grid(visible=False, axis="y")
     axes.barh(names, [values[name] for name in names], color=colours)
     for place, name in enumerate(names):
         axes.annotate(f" {values[name]:.3g}", (values[name], place), va="center")
     axes.set_xscale(scale)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlim(right=room * max(values.values()))
     axes.set_title(title, loc="left")
     axes.set_xlabel(unit)
@@ -46,23 +46,23 @@ def draw(found: dict[str, Any], path: Path) -> None:
     bars(memory, held, "Memory added", "bytes per weight", "linear", 1.2)
     memory.set_yticklabels([])
     rows = found["growth"]["weights"]
-    series = ("track_seconds", "tracking, a step looked at"), ("sample_seconds", "drawing a member")
+    series = ("track_seconds", "tracking, an observed step"), ("sample_seconds", "drawing a member")
     for place, (key, label) in enumerate(series):
         power = found["growth"]["exponents_in_weights"][key]
         points = [row["weights"] for row in rows], [row[key] for row in rows]
-        look = {"color": PALETTE[place], "marker": MARKERS[place], "linestyle": DASHES[place]}
+        look = {"color": BLUE, "marker": MARKERS[place], "linestyle": DASHES[place]}
         growth.loglog(*points, label=f"{label}: weights$^{{{power:.2f}}}$", **look)
-    growth.grid(color="#DDDDDD", linewidth=0.6)
     growth.set_xlabel("number of weights")
     growth.set_ylabel("time, s")
     growth.set_ylim(top=8 * max(row["sample_seconds"] for row in rows))  # room for the legend
-    growth.legend(loc="upper left", frameon=False)
+    growth.legend(loc="upper left")
     growth.set_title("Time against size", loc="left")
     figure.savefig(path, dpi=130)
 
 
 def main() -> None:
     mpl.use("Agg")
+    mpl.rcParams.update(MATPLOTLIB)
     source, page, picture = map(Path, sys.argv[1:])
     found = json.loads(source.read_text())
     draw(found, picture)

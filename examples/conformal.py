@@ -1,4 +1,4 @@
-"""Conformal prediction on top of an ensemble: sets and intervals that cover what was promised.
+"""Conformal prediction on top of an ensemble: a table of sets and intervals that cover what they promise.
 
     pip install 'tradi[sklearn]' mapie
     OMP_NUM_THREADS=1 python examples/conformal.py
@@ -109,11 +109,12 @@ def numbers(seed: int, steps: int | None) -> None:
 
 def told(what: str, covered: Any, size: Any) -> None:
     """One line of the table."""
-    print(f"{what:40s} covers {100 * np.mean(covered):5.1f} %   mean size {np.mean(size):7.2f}")
+    print(f"{what:40s}{100 * np.mean(covered):>10.1f}{np.mean(size):>11.2f}")
 
 
 def main(seed: int = 0, steps: int | None = None) -> None:
     """Sets, then intervals."""
+    print(f"{f'promised: {LEVEL:.0%}':40s}{'covers %':>10}{'mean size':>11}")
     classes(seed, steps)
     numbers(seed, steps)
 

@@ -1,8 +1,8 @@
-"""Which pixels has a network never seen the like of? python examples/segmentation.py (needs tradi[demo,images]).
+"""Which pixels are unlike any in the training images? python examples/segmentation.py (needs tradi[demo,images]).
 
 ENet learns CamVid without cars, pedestrians and cyclists, if `TRADI_DATA` has CamVid; otherwise a small network learns
-squares and discs on noise, and white triangles come up in testing alone. It draws a test image, the predicted classes,
-and where the members disagree.
+squares and discs on noise, and white triangles appear only in testing. Ends in a picture of a test image, the predicted
+classes, and where the members disagree.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch.nn import functional as F
 import tradi
 from tradi.data.camvid import HELD_OUT, camvid
 from tradi.data.segmentation import IGNORED
+from tradi.report.style import MATPLOTLIB
 
 Batches = list[tuple[Tensor, Tensor]]
 COLOURS = ([1.0, -1.0, 0.5], [0.5, 1.0, -1.0], [2.0, 2.0, 2.0])  # of square, disc and triangle
@@ -96,6 +97,7 @@ def main(epochs: int = 8) -> None:
         "predicted classes": prediction.labels[0],
         "disagreement": prediction.mutual_information[0],
     }
+    plt.rcParams.update(MATPLOTLIB)
     figure, axes = plt.subplots(1, 3, figsize=(9.6, 3), layout="constrained")
     for ax, (title, values) in zip(axes, panels.items(), strict=True):
         shown = ax.imshow(values.numpy(), cmap="cividis")

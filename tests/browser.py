@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 WIDTHS = (1400, 390)
+PATIENCE = 600_000  # milliseconds: a busy machine is no failure
 
 
 @contextmanager
@@ -32,6 +33,7 @@ def browser() -> Iterator[Any]:
 def opened(chromium: Any, page: Path, width: int = WIDTHS[0], scheme: str = "light") -> Iterator[Any]:
     """A page in a window of this width; its errors, and whatever it writes to the console, fail the test."""
     tab = chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    tab.set_default_timeout(PATIENCE)
     said: list[str] = []
     tab.on("console", lambda message: said.append(message.text))
     tab.on("pageerror", lambda error: said.append(str(error)))

@@ -18,7 +18,7 @@ from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
 import tradi.methods
-from tests.browser import WIDTHS, browser, overflowing
+from tests.browser import PATIENCE, WIDTHS, browser, overflowing
 from tradi.bench.cases import Options
 from tradi.bench.results import read_results
 from tradi.bench.runner import run
@@ -50,11 +50,23 @@ def test_the_code_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.
     assert executed(PAGES[name])
 
 
+def test_the_first_page_shows_what_it_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    executed(DOCS / "index.md")
+    shown = [line for line in (DOCS / "index.md").read_text().splitlines() if line.startswith("ClassPrediction(")]
+    printed = capsys.readouterr().out.splitlines()
+    for ours, theirs in zip(printed, shown, strict=True):
+        numbers = [[float(number) for number in re.findall(r"[\d.]+", line)] for line in (ours, theirs)]
+        assert numbers[0] == pytest.approx(numbers[1], abs=0.03)  # other processors round otherwise
+
+
 def test_every_method_has_a_section_with_code_that_runs() -> None:
     page = DOCS / "methods.md"
     sections = re.split(r"^## ", page.read_text(), flags=re.MULTILINE)
     titles = {section.split("\n")[0] for section in sections[1:]}
-    assert titles == {*tradi.methods.__all__, "Beside the methods"}
+    assert titles == {*tradi.methods.__all__, "Other scores and rivals"}
     for section in sections[1:-1]:
         assert all(part in section for part in ("**Use it**", "**Cost**", "**Reference**", "```python")), section
     found = executed(page)
@@ -98,6 +110,7 @@ def test_pages_of_the_site_fit_a_phone_and_ask_no_other_host(site: Path) -> None
         Thread(target=server.serve_forever, daemon=True).start()
         home = f"http://127.0.0.1:{server.server_port}/"
         tab = chromium.new_page(viewport={"width": WIDTHS[1], "height": 900})
+        tab.set_default_timeout(PATIENCE)
         asked: list[str] = []
         tab.on("request", lambda request: asked.append(request.url))
         for page in ("", "method/", "results/", "api/posterior/", "api/metrics/"):

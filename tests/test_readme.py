@@ -7,6 +7,7 @@ import runpy
 import statistics
 from pathlib import Path
 
+import matplotlib
 import pytest
 
 from tradi.bench.results import read_results
@@ -44,7 +45,11 @@ def test_headline_figures_are_those_of_the_result_files(row: str) -> None:
         assert cell == f"{factor * statistics.fmean(values):.{digits}f}", method
 
 
-def test_it_shows_what_the_example_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_shows_what_the_example_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    matplotlib.use("agg")
     runpy.run_path(str(ROOT / "examples" / "digits.py"))
     printed = capsys.readouterr().out.splitlines()
     shown = [line for line in README.splitlines() if "ClassPrediction(" in line]
@@ -53,6 +58,7 @@ def test_it_shows_what_the_example_prints(capsys: pytest.CaptureFixture[str]) ->
         numbers = [[float(number) for number in re.findall(r"[\d.]+", line)] for line in (ours, theirs)]
         assert re.sub(r"\d\.\d+", "", ours) == re.sub(r"\d\.\d+", "", theirs)
         assert numbers[0] == pytest.approx(numbers[1], abs=0.03)  # other processors round otherwise
+    assert (tmp_path / "digits.png").stat().st_size > 10_000
 
 
 def test_links_lead_somewhere() -> None:

@@ -19,18 +19,12 @@ from tradi.data import Toy, toy
 from tradi.models import mlp
 from tradi.models.regression import GaussianHead, TwoStage
 from tradi.posterior.posterior import Posterior
+from tradi.report.style import BLUE, GREY, MATPLOTLIB
 
 HERE = Path(__file__).parent
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#666666"  # told apart by colour-blind readers
 
-plt.rcParams |= {
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "svg.hashsalt": "tradi",  # the same picture gives the same file
-    "savefig.bbox": "tight",
-}
+plt.rcParams.update(MATPLOTLIB)
+plt.rcParams.update({"svg.hashsalt": "tradi", "savefig.bbox": "tight"})  # the same picture gives the same file
 
 
 def trajectory() -> None:
@@ -62,7 +56,13 @@ def trajectory() -> None:
         ax.plot(steps, w[:, k], color=GREY, lw=0.7, label="weight")
         ax.plot(steps, m[:, k], color=BLUE, lw=1.6, label="tracked mean")
         ax.fill_between(
-            steps, m[:, k] - 2 * s[:, k], m[:, k] + 2 * s[:, k], color=BLUE, alpha=0.2, lw=0, label="± 2 deviations"
+            steps,
+            m[:, k] - 2 * s[:, k],
+            m[:, k] + 2 * s[:, k],
+            color=BLUE,
+            alpha=0.2,
+            lw=0,
+            label="± 2 standard deviations",
         )
         ax.set_xlabel("optimizer step")
     axes[0].set_ylabel("value of the weight")
@@ -85,7 +85,7 @@ def conditioning() -> None:
     tracked = tracker.posterior()
     bands: dict[str, Posterior] = {
         "one network": tracked.rescaled(0),
-        "tracked noise, as loud as\nvalidation data admits": tracked.choose_scale(validation),
+        "tracked noise, as large as\nvalidation data admits": tracked.choose_scale(validation),
         "conditioned on the points": tracked.fit(train, validation),
     }
     figure, axes = plt.subplots(1, 3, figsize=(9, 2.8), sharex=True, sharey=True)
@@ -103,17 +103,17 @@ def conditioning() -> None:
 
 def _band(ax: plt.Axes, known: Toy, mean: torch.Tensor, std: torch.Tensor, epistemic: torch.Tensor) -> None:
     grid, mean, std, epistemic = (part.flatten() for part in (known.grid, mean, std, epistemic))
-    ax.fill_between(grid, mean - 2 * std, mean + 2 * std, color=BLUE, alpha=0.15, lw=0, label="± 2 deviations")
+    ax.fill_between(grid, mean - 2 * std, mean + 2 * std, color=BLUE, alpha=0.15, lw=0, label="± 2 standard deviations")
     ax.fill_between(
-        grid, mean - 2 * epistemic, mean + 2 * epistemic, color=BLUE, alpha=0.35, lw=0, label="of it, the members'"
+        grid, mean - 2 * epistemic, mean + 2 * epistemic, color=BLUE, alpha=0.35, lw=0, label="members' disagreement"
     )
-    ax.plot(grid, known.truth.flatten(), color=GREY, lw=1, ls="--", label="truth")
+    ax.plot(grid, known.truth.flatten(), color=GREY, lw=1, ls="--", label="true function")
     ax.plot(grid, mean, color=BLUE, lw=1.4)
     ax.plot(known.x.flatten(), known.y.flatten(), ".", color="black", ms=3)
 
 
 def noise() -> None:
-    """Pixels of digits: how much they vary in training, and how loud a member's noise on them is."""
+    """Pixels of digits: how much they vary in training, and how large a member's noise on them is."""
     torch.manual_seed(0)
     data = tradi.data.digits()
     x, y = data.train
@@ -128,18 +128,17 @@ def noise() -> None:
     posterior = tracker.posterior().fit([data.train], [data.validation])
     drawn = torch.stack([posterior.noise(i)["0.weight"] for i in range(50)]) * posterior.scale
     panels = {
-        "an image": x[0],
-        "how much a pixel\nvaries in training (std)": x.std(0),
-        "noise on the weights\nof that pixel (std)": drawn.std((0, 1)),
+        "an image": ("pixel, standardised", x[0]),
+        "how much pixels\nvary in training": ("standard deviation", x.std(0)),
+        "noise on the weights\nof each pixel": ("standard deviation", drawn.std((0, 1))),
     }
-    figure, axes = plt.subplots(1, 3, figsize=(7.2, 2.7))
-    for ax, (title, values) in zip(axes, panels.items(), strict=True):
+    figure, axes = plt.subplots(1, 3, figsize=(9, 2.7))
+    for ax, (title, (unit, values)) in zip(axes, panels.items(), strict=True):
         scale = "log" if title.startswith("noise") else None
-        image = ax.imshow(values.view(8, 8), cmap="Greys" if title == "an image" else "viridis", norm=scale)
+        image = ax.imshow(values.view(8, 8), cmap="Greys" if title == "an image" else "cividis", norm=scale)
         ax.set_title(title, fontsize=10)
-        ax.set_xticks([])
-        ax.set_yticks([])
-        figure.colorbar(image, ax=ax, shrink=0.75)
+        ax.axis("off")
+        figure.colorbar(image, ax=ax, shrink=0.85, label=unit)
     _save(figure, "noise")
 
 

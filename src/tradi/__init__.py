@@ -1,4 +1,4 @@
-"""One ordinary training run that gives a neural network trustworthy uncertainty."""
+"""Trustworthy uncertainty for a neural network, from one ordinary training run."""
 
 from importlib import import_module
 from types import ModuleType

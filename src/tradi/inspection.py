@@ -150,6 +150,8 @@ class Diagnostics:
         right.barh(names, [100 * layer.still / layer.weights for layer in self.layers], color="#D55E00")
         right.set(xlabel="weights that never moved, %", xlim=(0, 100))
         left.invert_yaxis()
+        for axes in (left, right):
+            axes.spines[["top", "right"]].set_visible(False)
         return figure
 
 

@@ -35,4 +35,4 @@ def test_torchcp_gives_the_sets_that_mapie_gives(capsys: pytest.CaptureFixture[s
     conformal = code.SplitConformalClassifier(model, code.LEVEL, conformity_score="lac")
     _, sets = conformal.conformalize(calibrate, y_calibrate).predict_set(test)
     covered = 100 * sets[range(len(test)), y_test, 0].mean()
-    assert f"covers {covered:5.1f} %   mean size {sets.sum() / len(test):7.2f}" in capsys.readouterr().out
+    assert f"{covered:>10.1f}{sets.sum() / len(test):>11.2f}" in capsys.readouterr().out

@@ -80,12 +80,13 @@ def test_numbers_of_a_column_stand_with_their_points_below_each_other(chromium: 
         range.setStart(text, point); range.setEnd(text, point + 1);
         return range.getBoundingClientRect().left; })"""
     cells = [Cell(9.55, 0.05, best=True), Cell(98.5, 27.1), Cell(-3.25), Cell(0.5, 0.1, runs="2 of 3"), Cell()]
+    cells.append(Cell(0.00035, 0.00001, 5))
     made = Table("t", [Head(""), Head("NLL", higher=False)], [(str(n), [cell]) for n, cell in enumerate(cells)])
     path = tmp_path / "page.html"
     path.write_text(html.page("t", [], f"<section>{html.table(made)}</section>"))
     with opened(chromium, path) as tab:
         lefts = tab.eval_on_selector_all("tbody td[data-v]", script)
-        assert len(lefts) == 4
+        assert len(lefts) == 5
         assert max(lefts) - min(lefts) < 0.6
 
 

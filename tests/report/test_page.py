@@ -90,7 +90,7 @@ def test_figures_stand_below_the_table_of_the_same_ood_set() -> None:
     declared = {"mnist-ood": BENCHMARKS["mnist-ood"].declaration()}
     results = [full(name, seed) for name in ("Single network", "TRADI") for seed in (0, 1)]
     written = page(results, declared, COMMITTED)
-    table = written.index("<h3>adam, against notMNIST</h3>")
+    table = written.index("<h3>Adam, against notMNIST</h3>")
     for caption in (
         "Calibration, with notMNIST",
         "Mutual information: grey test data, coloured OOD data, with notMNIST",
@@ -127,7 +127,7 @@ def test_a_panel_for_every_variant_and_a_curve_of_every_seed() -> None:
     declared = {"mnist-ood": BENCHMARKS["mnist-ood"].declaration()}
     results = [full("TRADI", seed, variant) for seed in (0, 1, 2) for variant in ("adam", "sgd")]
     written = page(results, declared, COMMITTED)
-    assert re.findall(r"<div class=panel data-tab='(\w+)'>", written) == ["adam", "sgd"]
+    assert re.findall(r"<div class=panel data-tab='(\w+)'>", written) == ["Adam", "SGD"]
     one = written[written.index("Calibration on test data") :]
     assert one[: one.index("</figure>")].count("class=run") == 3
 

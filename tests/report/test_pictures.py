@@ -112,21 +112,28 @@ def test_pictures_of_one_seed_are_shown_and_none_where_there_are_none(tmp_path: 
     assert comparison(others, tmp_path, None) == ""
 
 
-def test_a_report_of_segmentation_with_and_without_the_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_of_segmentation_with_and_without_the_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path, files({"train": 4, "val": 2, "test": 4}))
     results = tmp_path / "results"
     options = Options(tmp_path, results, methods=("Single network", "MC Dropout"), quick=True)
     for _, failures in run(CAMVID_OOD, options):
         assert failures == []
     assert len(list(results.rglob("*.npz"))) == 2
-    plain, full = tmp_path / "plain", tmp_path / "full"
+    plain, full, given = tmp_path / "plain", tmp_path / "full", tmp_path / "given"
+    monkeypatch.setenv("TRADI_DATA", str(tmp_path / "nowhere"))
     main(["report", str(results), "--out", str(plain)])
-    main(["report", str(results), "--out", str(full), "--data", str(tmp_path)])
+    main(["report", str(results), "--out", str(given), "--data", str(tmp_path)])
+    monkeypatch.setenv("TRADI_DATA", str(tmp_path))
+    main(["report", str(results), "--out", str(full)])
+    assert (full / "report.html").read_bytes() == (given / "report.html").read_bytes()
     without, beside = ((folder / "report.html").read_text() for folder in (plain, full))
     absent = ABSENT.split(":")[0]
     assert absent in without
     assert ("image", "") not in layers(without)
     assert absent not in beside
+    assert ("without a class" in without, "without a class" in beside) == (False, True)
     assert {("image", ""), ("true classes", ""), ("MC Dropout", "confidence")} <= layers(beside).keys()
     for title in ("classes of pixels", "OOD pixels", "OOD pixels, mean over images"):
         assert f"<h3>240x180, {title}</h3>" in without

@@ -110,10 +110,10 @@ def test_the_summary_answers_a_manager_in_two_sentences_and_folds_the_seconds() 
     ]
     written = summary([*made, *several], DECLARED, Methods(["TRADI", "Single network", "SWAG", "Deep Ensemble of 5"]))
     alone, ensemble = re.findall(r"<li><b>(.*?)</li>", re.search(r"<ul class=answers>.*?</ul>", written)[0])  # type: ignore[index]
-    assert alone.startswith("Single network.</b> The same network alone, in the time of 1 training. TRADI, in the time")
-    assert "better than it on <b class=ahead>2</b>, as good on <b class=level>0</b>" in alone
-    assert "in the time of 5 trainings" in ensemble
-    assert "worse on <b class=behind>2</b> of 2 problems" in ensemble
+    assert alone.startswith("Against the single network</b> (the same network alone, 1 training), TRADI (")
+    assert "is better on <b class=ahead>2</b> of 2 problems, level on <b class=level>0</b>" in alone
+    assert "5 trainings), TRADI" in ensemble
+    assert ensemble.endswith("worse on <b class=behind>2</b>.")
     units, _, folded = written.partition("What does it cost?")[2].partition("<details>")
     assert "in trainings" in units
     assert "mnist-ood: seconds" not in units

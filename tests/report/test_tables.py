@@ -19,7 +19,7 @@ def test_cells_are_mean_and_deviation_and_the_papers_stand_beside() -> None:
     results = [result("A", 0, nll=1.0, accuracy=0.9), result("A", 1, nll=2.0, accuracy=0.7)]
     results += [result("B", 0, nll=0.2), result("B", 1, nll=1.1)]
     table = by_method("t", results, [NLL, ACCURACY], {"B": {"nll": 0.4}, "theirs": {"nll": 0.5}})
-    assert [head.title for head in table.heads] == ["", "NLL", "paper: NLL", "accuracy %", "training s"]
+    assert [head.title for head in table.heads] == ["", "NLL", "paper: NLL", "accuracy %", "training, s"]
     assert table.texts == [
         ["A", "1.50 ± 0.71", "", "80.0 ± 14.1", "2.5"],
         ["B", "0.65 ± 0.64", "0.40", "", "2.5"],
@@ -42,6 +42,13 @@ def test_the_best_stands_out_where_it_is_ahead_by_more_than_the_deviation(values
     runs = [result(name, seed, nll=v) for name, own in zip("AB", values, strict=True) for seed, v in enumerate(own)]
     (first, *_), (second, *_) = (cells for _, cells in by_method("t", runs, [NLL], {}).rows)
     assert (first.best, second.best) == (stands_out, False)
+
+
+def test_numbers_that_would_be_left_with_one_digit_get_more() -> None:
+    small = by_method("t", [result("A", nll=0.00035), result("B", nll=0.0021)], [NLL], {})
+    assert [row[1] for row in small.texts] == ["0.0003", "0.0021"]
+    usual = by_method("t", [result("A", nll=0.0), result("B", nll=0.35)], [NLL], {})
+    assert [row[1] for row in usual.texts] == ["0.00", "0.35"]
 
 
 def test_a_method_with_fewer_runs_says_so_and_is_not_compared() -> None:

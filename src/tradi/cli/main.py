@@ -74,7 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     report_parser.add_argument("results", type=Path, help="the --out folder of tradi bench")
     report_parser.add_argument("--out", type=Path, help="folder for the report (the results folder)")
     report_parser.add_argument(
-        "--data", type=Path, help="folder of all data sets: show their images beside the predictions"
+        "--data",
+        type=Path,
+        help="folder of all data sets, for the images beside the predictions (TRADI_DATA, or the user's cache folder); "
+        "an empty folder leaves them out",
     )
     report_parser.set_defaults(command=report.run)
 

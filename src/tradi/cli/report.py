@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from tradi.data.root import data_root
 from tradi.extras import require
 
 
@@ -18,4 +19,5 @@ def run(options: argparse.Namespace) -> None:
 
     if options.data is not None and not options.data.is_dir():
         raise FileNotFoundError(f"{options.data} is not a folder of data: give --data the root of all data sets")
-    print(write_report(options.results, options.out or options.results, options.data))
+    data = data_root(options.data)
+    print(write_report(options.results, options.out or options.results, data if data.is_dir() else None))

@@ -23,7 +23,10 @@ WIDE = 460
 SMALL = 190, 140
 BAND = 250, 180
 IDEAL = "Green: two standard deviations of the ideal prediction, the exact GP's where the truth is drawn from a GP."
-BANDS = "Line: mean. Bands: one and two standard deviations; dotted: the epistemic part. Dashed: the true function."
+BANDS = (
+    "Line: mean. Bands: one and two standard deviations; dotted: the epistemic part, the members' disagreement. "
+    "Dashed: the true function."
+)
 THINNED = 34  # points of a curve, at the most
 
 
@@ -82,7 +85,7 @@ def accuracy_confidence(curves: Curves, methods: Methods) -> str:
         lines[name] = tuple(part[known].tolist() for part in parts)  # type: ignore[assignment]
     lowest = min((value for line in lines.values() for value in line[2]), default=0.0)
     plot = svg.Plot(42, 8, WIDTH - 52, HEIGHT - 48, (0, 1), (math.floor(10 * lowest) / 10, 1))
-    drawn = [plot.axes("Confidence threshold", "Accuracy above it; OOD counts as wrong")]
+    drawn = [plot.axes("Confidence threshold", "Accuracy above it, OOD as errors")]
 
     def draw(line: tuple[list[float], list[float], list[float], list[float]]) -> Callable[[Style], str]:
         xs, pooled, low, high = line

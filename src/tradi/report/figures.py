@@ -22,7 +22,7 @@ from tradi.metrics import (
     RegressionBand,
     RiskCoverage,
 )
-from tradi.report.style import DASHES, GREY, MARKERS
+from tradi.report.style import DASHES, GREY, MARKERS, MATPLOTLIB
 from tradi.report.style import styles as of_methods
 
 if TYPE_CHECKING:
@@ -162,12 +162,9 @@ def _panels(count: int, width: float = 3.4, height: float = 3.2, row: int = 4) -
     rows = ceil(count / row)
     columns = ceil(count / rows)
     module = require("matplotlib.figure", "figures")
-    figure: Figure = module.Figure(figsize=(width * columns, height * rows), layout="constrained", dpi=150)
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten().tolist()
+    with require("matplotlib", "figures").rc_context(MATPLOTLIB):
+        figure: Figure = module.Figure(figsize=(width * columns, height * rows), layout="constrained", dpi=150)
+        grid = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten().tolist()
     for unused in grid[count:]:
         unused.remove()
-    for axes in grid[:count]:
-        axes.grid(color="#DDDDDD", linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
     return figure, grid[:count]

@@ -59,9 +59,10 @@ def _head(head: Head, *, first: bool) -> str:
 
 
 def _column(cells: Sequence[Cell], head: Head) -> list[str]:
-    """Cells of one column, flush right, deviations as wide as each other: so points stand below each other."""
-    means = ["" if cell.value is None else f"{cell.value:.{cell.digits}f}".replace("-", "−") for cell in cells]
-    around = ["" if cell.deviation is None else f"{cell.deviation:.{cell.digits}f}" for cell in cells]
+    """Cells of one column, flush right, all as wide behind the point: so points stand below each other."""
+    most = max(cell.digits for cell in cells)
+    means = [_padded(cell.value, cell.digits, most).replace("-", "−") for cell in cells]
+    around = [_padded(cell.deviation, cell.digits, most) for cell in cells]
     spread = max(map(len, around), default=0)
     printed = []
     for cell, value, deviation in zip(cells, means, around, strict=True):
@@ -76,6 +77,12 @@ def _column(cells: Sequence[Cell], head: Head) -> list[str]:
             inner += f"<abbr title='{text(cell.runs)} runs'>*</abbr>"
         printed.append(f"<td{f' class={kind!r}' if kind else ''}{key}>{inner}</td>")
     return printed
+
+
+def _padded(value: float | None, digits: int, most: int) -> str:
+    """A number of so many digits, with room for as many as the column has at the most."""
+    missing = most - digits + (digits == 0 < most)
+    return "" if value is None else f"{value:.{digits}f}{FIGURE_SPACE * missing}"
 
 
 def tabs(label: str, panels: dict[str, str]) -> str:

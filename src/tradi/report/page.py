@@ -17,7 +17,7 @@ from tradi.report import charts, html
 from tradi.report.charts import Curves, Methods
 from tradi.report.html import text
 from tradi.report.pictures import comparison
-from tradi.report.problems import OURS, short_title
+from tradi.report.problems import OURS, short_title, spelled
 from tradi.report.summary import summary
 from tradi.report.tables import BOLD, Table, by_problem, in_order, of_benchmark, tables
 from tradi.storage.atomic import write_whole
@@ -55,7 +55,7 @@ def write_report(folder: Path, out: Path, data: Path | None = None) -> Path:
     Args:
         folder: of the results.
         out: folder of the report.
-        data: root of the data; where it is given, pictures of predictions stand beside the images themselves.
+        data: root of the data; where it is given and has them, images and true classes stand beside predictions.
     """
     results, declarations = _read(folder)
     out.mkdir(parents=True, exist_ok=True)
@@ -119,13 +119,13 @@ def _section(
     parts += [charts.ablation(by_problem(results, table), "TRADI") for table in overviews]
     if not overviews and any(result.curves for result in results):
         parts.append(methods.legend(list(dict.fromkeys(result.key.method for result in results))))
-    panels = {}
+    panels: dict[str, str] = {}
     for variant in dict.fromkeys(result.key.variant for result in results):
         own = [result for result in results if result.key.variant == variant]
         # An overview compares too many settings for figures of curves.
         curves = {} if overviews else _curves(own)
-        panels[variant] = _variant([table for table in made if table.variant == variant], curves, methods)
-        panels[variant] += comparison(own, folder, data)
+        inner = _variant([table for table in made if table.variant == variant], curves, methods)
+        panels[spelled(variant)] = inner + comparison(own, folder, data)
     return "".join(parts) + html.tabs(f"Variants of {declared.name}", panels)
 
 
@@ -157,7 +157,7 @@ def _is_about(curve: str, kind: str, *, first: bool) -> bool:
 
 
 def _block(table: Table, curves: Mapping[str, Curves], methods: Methods) -> str:
-    title = table.title.partition(": ")[2] or table.title
+    title = ", ".join(part for part in (spelled(table.variant or ""), table.kind) if part) or table.title
     return (
         f"<h3>{text(title)}</h3><div class=block><div class=tabled>{html.table(table, title)}</div>"
         f"{_figures(curves, methods)}</div>"

@@ -24,7 +24,8 @@ from tradi.report.html import text
 from tradi.report.problems import OURS
 
 SCALE = ((0, 32, 77), (65, 77, 107), (124, 123, 120), (188, 175, 111), (255, 234, 70))  # blue to yellow, for any eye
-ABSENT = "The images and their true classes are left out: `tradi report --data` shows them where the data is."
+ABSENT = "The images and their true classes are not shown: tradi report did not find the data (--data)."
+UNLABELLED = "without a class", (0, 0, 0)
 
 Image = NDArray[np.uint8]
 View = tuple[Image, Image]  # an image and its true classes in colours
@@ -62,10 +63,10 @@ def comparison(results: Sequence[Result], folder: Path, data: Path | None) -> st
     )
     absent = f"<p class=note>{text(ABSENT)}</p>" if scenes is None else ""
     return (
-        "<div class=comparison><h3>Test images</h3><p class=note>Drag, or use the arrow keys, to see more of one "
-        "method than of the other. Frames hold what is out of distribution.</p>"
+        "<div class=comparison><h3>Test images</h3><p class=note>Drag the divider, or move it by the arrow keys. "
+        "Red frames are around pixels that are out of distribution.</p>"
         f"<div class=controls>{''.join(_choice(*choice) for choice in choices)}</div>"
-        f"<div class=stacks>{stacks}</div>{_legend(first)}{absent}</div>\n"
+        f"<div class=stacks>{stacks}</div>{_legend(first, unlabelled=scenes is not None)}{absent}</div>\n"
     )
 
 
@@ -111,10 +112,11 @@ def _choice(kind: str, label: str, names: Sequence[str], chosen: str) -> str:
     return f"<label>{label} <select data-choose={kind}>{options}</select></label>"
 
 
-def _legend(kept: Pictures) -> str:
+def _legend(kept: Pictures, *, unlabelled: bool) -> str:
+    classes = [*zip(kept["names"], kept["colours"].tolist(), strict=True), *([UNLABELLED] if unlabelled else [])]
     swatches = "".join(
         f"<li><span class=swatch style='background:rgb({','.join(map(str, colour))})'></span>{text(name)}</li>"
-        for name, colour in zip(kept["names"], kept["colours"].tolist(), strict=True)
+        for name, colour in classes
     )
     ends = ",".join(f"rgb{colour}".replace(" ", "") for colour in SCALE)
     scale = f"<p class=ramp>unsure <span style='background:linear-gradient(90deg,{ends})'></span> sure</p>"

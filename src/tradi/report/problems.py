@@ -15,8 +15,11 @@ from tradi.report.tables import in_order
 
 OURS = "TRADI"
 DETECTION, LIKELIHOOD = "detection", "likelihood"
-# What variants are called in a summary.
-SPELLED = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD", "gp": "GP", "small": "small network"}
+# What readers call variants.
+SPELLED = {
+    **{"adam": "Adam", "adamw": "AdamW", "sgd": "SGD", "gp": "GP", "small": "small network"},
+    **{"480x360-60-epochs": "480x360, 60 epochs", "240x180-other-runs": "240x180, other runs"},
+}
 WAYS = {"ahead": "ahead of", "level": "level with", "behind": "behind"}
 
 
@@ -108,7 +111,7 @@ def _of_variant(results: Sequence[Result], declared: Declaration) -> list[Proble
     columns = {column.metric: column for column in _columns(results, declared)}
     methods = list(dict.fromkeys(result.key.method for result in results))
     benchmark, title, variant = declared.name, short_title(declared), results[0].key.variant
-    variant = SPELLED.get(variant, variant)
+    variant = spelled(variant)
     found = []
     for kind in dict.fromkeys(metric.split("/")[0] for metric in columns if metric.endswith("/confidence/auroc")):
         column = columns[f"{kind}/confidence/auroc"]
@@ -141,6 +144,11 @@ def runs_by_method(results: Sequence[Result], methods: Sequence[str], columns: S
         if own:
             found[method] = own
     return found
+
+
+def spelled(variant: str) -> str:
+    """A variant's name as a page shows it."""
+    return SPELLED.get(variant, variant)
 
 
 def short_title(declared: Declaration) -> str:

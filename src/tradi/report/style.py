@@ -14,6 +14,18 @@ DARK = ("#4FA8E0", "#F2803A", "#2CC295", "#E3A1C6", "#F0B53A", "#8FD0F5", "#F0F0
 DASHES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#6B6B6B"
+# What matplotlib draws looks like the rest: `pyplot.rcParams.update(MATPLOTLIB)`, or `rc_context(MATPLOTLIB)`.
+MATPLOTLIB = {
+    "font.size": 10,
+    "axes.prop_cycle": f"cycler(color={list(PALETTE)})",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+}
 
 
 @dataclass(frozen=True)

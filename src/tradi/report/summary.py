@@ -14,7 +14,7 @@ from tradi.report.compare import deviation, mean
 from tradi.report.html import text
 from tradi.report.problems import DETECTION, LIKELIHOOD, OURS, Problem, problems
 from tradi.report.style import FIRST, Style, is_first, known
-from tradi.report.tables import Cell, Head, Table
+from tradi.report.tables import BOLD, Cell, Head, Table
 
 STRIP = 280, 46
 LANES = 6
@@ -45,7 +45,11 @@ VERDICTS = {"ahead": "Ahead of every rival", "level": "Level with the best rival
 CONTROL = "tradinothingtracked"
 LEAD = "TRADI makes an ensemble out of one training run. How does it compare with the alternatives, and at what cost?"
 # The two that a reader asks about first, and what they are.
-ASKED = {"singlenetwork": "The same network alone", "deepensemble": "Several networks, each trained from scratch"}
+ASKED = {
+    "singlenetwork": ("the single network", "the same network alone"),
+    "deepensemble": ("a Deep Ensemble", "several networks, each trained from scratch"),
+}
+IN_TABLES = f"In tables, {BOLD[0].lower()}{BOLD[1:]}"
 SCALES = "Every row has a scale of its own, better to the right; a triangle at the left end is further off."
 ABOUT = (
     "Ahead and behind mean: by more than the standard deviation of the difference, run by run, over seeds and splits. "
@@ -63,7 +67,11 @@ def summary(results: Sequence[Result], declarations: Mapping[str, Declaration], 
         paid = costs([result for result in results if result.key.benchmark in benchmarks], names)
         if any(one.verdict for one in compared):
             parts += [_answers(compared, paid), _scores(compared), _places(compared)]
-        parts += [f"<p class=note>{text(f'{ABOUT} {SCALES}')}</p>", methods.legend(names), "<div class=questions>"]
+        parts += [
+            f"<p class=note>{text(f'{ABOUT} {SCALES} {IN_TABLES}')}</p>",
+            methods.legend(names),
+            "<div class=questions>",
+        ]
         for question, (title, _, about) in QUESTIONS.items():
             own = [one for one in compared if one.question == question]
             if own:
@@ -97,21 +105,22 @@ def _answers(compared: Sequence[Problem], paid: Table) -> str:
     items = []
     for name, met in rivals(compared).items():
         if known(name) in ASKED:
+            whom, what = ASKED[known(name)]
             each = [score(met, question) for question in QUESTIONS]
             ahead, level, behind = (sum(counts) for counts in zip(*each, strict=True))
             took = _times([times[own] for own in dict.fromkeys(own for _, own in met)])
             ours = _times([times[OURS]])
             items.append(
-                f"<li><b>{text(name)}.</b> {ASKED[known(name)]}{f', in the time of {took}' if took else ''}. "
-                f"TRADI{f', in the time of {ours},' if ours else ''} is better than it on <b class=ahead>{ahead}</b>, "
-                f"as good on <b class=level>{level}</b> and worse on <b class=behind>{behind}</b> of "
-                f"{ahead + level + behind} problems.</li>"
+                f"<li><b>Against {whom}</b> ({what}"
+                f"{f', {took}' if took else ''}), TRADI{f' ({ours})' if ours else ''} is better on "
+                f"<b class=ahead>{ahead}</b> of {ahead + level + behind} problems, level on <b class=level>{level}</b> "
+                f"and worse on <b class=behind>{behind}</b>.</li>"
             )
     return f"<ul class=answers>{''.join(items)}</ul>\n" if items else ""
 
 
 def _times(trainings: Sequence[float | None]) -> str:
-    """So many plain trainings, in words; nothing where it is not known."""
+    """The time of so many plain trainings, in words; nothing where it is not known."""
     found = sorted({f"{value:.1f}".removesuffix(".0") for value in trainings if value is not None}, key=float)
     return f"{' or '.join(found)} training{'' if found == ['1'] else 's'}" if found else ""
 

@@ -151,7 +151,7 @@ def by_method(title: str, results: Sequence[Result], columns: Sequence[Column], 
             heads.append(Head(f"paper: {column.title}", column.higher, of_paper=True))
             cells.append([_published(line, column) for line in (*beside.values(), *others.values())])
     seconds = [_seconds(results, method) for method in methods]
-    heads.append(Head("training s"))
+    heads.append(Head("training, s"))
     cells.append([Cell(value, digits=1) for value in seconds] + [Cell()] * len(others))
     names = [*methods, *(f"paper: {name}" for name in others)]
     rows = [(name, [column[row] for column in cells]) for row, name in enumerate(names)]
@@ -269,6 +269,7 @@ def _has(results: Sequence[Result], column: Column) -> bool:
 
 def _cells(numbers: Sequence[Runs], column: Column) -> list[Cell]:
     """Mean and deviation of every method, and of how many runs they are where others have more."""
+    column = replace(column, digits=_digits(numbers, column))
     most, winner = max(map(len, numbers)), best(numbers, column)
     return [
         Cell(
@@ -282,6 +283,13 @@ def _cells(numbers: Sequence[Runs], column: Column) -> list[Cell]:
         else Cell()
         for place, own in enumerate(numbers)
     ]
+
+
+def _digits(numbers: Sequence[Runs], column: Column) -> int:
+    """As many as the column has, and up to three more where the usual mean would be left with a single one."""
+    usual = statistics.median([abs(mean(own)) for own in numbers if own] or [0.0])
+    wanted = 1 - math.floor(math.log10(usual)) if 0 < usual < math.inf else 0
+    return max(column.digits, min(wanted, column.digits + 3))
 
 
 def _published(line: Mapping[str, float], column: Column) -> Cell:
