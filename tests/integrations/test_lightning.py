@@ -200,7 +200,8 @@ class Named(Classifier):
 
 
 def named(seed: int, shift: float = 0) -> DataLoader[Any]:
-    rows = [{"x": x + shift, "y": y, "row": i} for i, (x, y) in enumerate(loader(seed).dataset)]  # type: ignore[arg-type]
+    xs, ys = loader(seed).dataset[:]
+    rows = [{"x": x + shift, "y": y, "row": i} for i, (x, y) in enumerate(zip(xs, ys, strict=True))]
     return DataLoader(rows, batch_size=16)  # type: ignore[arg-type]
 
 
