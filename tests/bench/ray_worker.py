@@ -65,7 +65,7 @@ def benchmark(notes: str = "") -> Benchmark:
     return Benchmark("blobs", "Blobs", (variant,), methods, (against_ood(),), seeds=(0, 1, 2))
 
 
-def ports() -> dict[str, int]:
+def ports() -> dict[str, Any]:
     """Ports of a node's agents: Ray gives up on a node that has to find them and is slow to."""
     with ExitStack() as opened:
         found = [opened.enter_context(socket.create_server(("", 0))).getsockname()[1] for _ in range(3)]

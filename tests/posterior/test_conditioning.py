@@ -211,8 +211,8 @@ def test_the_size_of_batches_says_nothing(kind: type[Regression]) -> None:
     ways = {}
     for name, rows in (("small", single), ("large", data())):
         replay = Replay(copy.deepcopy(model), rows, 40).at_once()
-        head = find_head(replay.model, (rows[0][0],), {}, SquaredError(0.1), None)
-        ways[name] = kind(replay, head, SquaredError(0.1), moved(model, 0)).with_precision_at(moved(model, 0))
+        head = find_head(replay.model, (rows[0][0],), {}, SquaredError((0.1,)), None)
+        ways[name] = kind(replay, head, SquaredError((0.1,)), moved(model, 0)).with_precision_at(moved(model, 0))
     assert len(ways["small"].replay.data) == 1
     small, large = (placed(way, moved(model), 1.0) for way in ways.values())
     for key, value in large.items():

@@ -68,7 +68,7 @@ def pooled(ensemble: Ensemble, images: Iterable[Any]) -> Iterator[tuple[ClassPre
     targets: list[Any] = []
     task = ensemble.likelihood or Classification()  # which may have a temperature
     for i, number, output, target in ensemble.iterate(images):
-        member: ClassPrediction = task.predict(task.output(output)[None])
+        member: Any = task.predict(task.output(output)[None])
         if i == 0:
             means.append(member.log_probs)
             entropies.append(member.entropy)

@@ -78,9 +78,13 @@ class Detected:
         checks.classes(len(self.objects), labels=self.labels)
 
     def __add__(self, other: Detected) -> Detected:
-        parts = ((self.scores, other.scores), (self.labels, other.labels), (self.correct, other.correct))
         checks.one_shape(objects=self.objects, other_objects=other.objects)
-        return Detected(*map(torch.cat, parts), self.objects + other.objects)
+        return Detected(
+            torch.cat([self.scores, other.scores]),
+            torch.cat([self.labels, other.labels]),
+            torch.cat([self.correct, other.correct]),
+            self.objects + other.objects,
+        )
 
     @property
     def average_precision(self) -> Tensor:

@@ -154,7 +154,8 @@ def detections(output: Output, *, score: float = 0.05, overlap: float = 0.5, mos
         what is found in each image, the highest score first.
     """
     probs = output["logits"].softmax(1)[:, :-1].flatten(2).mT
-    places = _places(*output["logits"].shape[2:], output["sides"])
+    height, width = output["logits"].shape[2:]
+    places = _places(height, width, output["sides"])
     reach = STRIDE * output["sides"].clamp_max(LONGEST).exp().movedim(1, -1)
     boxes = torch.cat([places - reach[..., :2], places + reach[..., 2:]], 3).flatten(1, 2)
     edge = (places[-1, -1] + STRIDE / 2).repeat(2)

@@ -49,8 +49,10 @@ def comparison(results: Sequence[Result], folder: Path, data: Path | None) -> st
     problem = None if data is None else _problem([r for r in results if r.key.method in kept], data)
     first = next(iter(kept.values()))
     if "boxes" in first:
-        shown = first["index"].tolist() if isinstance(problem, DetectionProblem) else []
-        return boxed(kept, {index: webp(problem.view(index), quality=75) for index in shown}, ABSENT)
+        images = {}
+        if isinstance(problem, DetectionProblem):
+            images = {index: webp(problem.view(index), quality=75) for index in first["index"].tolist()}
+        return boxed(kept, images, ABSENT)
     scenes = problem if isinstance(problem, SegmentationProblem) else None
     views = {index: None if scenes is None else scenes.view(index) for index in first["index"].tolist()}
     stacks = "".join(stack(kept, place, view) for place, view in enumerate(views.values()))

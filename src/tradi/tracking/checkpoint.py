@@ -61,9 +61,8 @@ def check_state(state: Any, options: dict[str, Any], own: Mapping[str, Weight], 
 def _check_fingerprint(fingerprint: dict[str, Any], own: Mapping[str, Weight]) -> None:
     drift, values = fingerprint.get("drift"), fingerprint.get("values")
     known = isinstance(drift, float) and -1 <= drift < math.inf
-    known = known and isinstance(values, dict) and values.keys() <= own.keys()
-    rows = values.items() if known else ()
-    if not known or not all(isinstance(row, Tensor) and row.shape == row_shape(own[name]) for name, row in rows):
+    rows = values if known and isinstance(values, dict) and values.keys() <= own.keys() else None
+    if rows is None or not all(isinstance(r, Tensor) and r.shape == row_shape(own[name]) for name, r in rows.items()):
         raise ValueError(f"the checkpoint is damaged: fingerprint is {fingerprint!r}"[:1000])
 
 
