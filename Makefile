@@ -60,11 +60,12 @@ format: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Half an hour, on an idle machine.
+# Two hours, on an idle machine.
 speed: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[speed]'
 	$(BIN)/python benchmarks/speed.py --out results/speed/speed.json > /dev/null
-	$(BIN)/python benchmarks/after_training.py --out results/speed/after_training.json
+	$(BIN)/python benchmarks/serving.py --out results/speed/serving.json
+	$(BIN)/python benchmarks/price.py --out results/speed/price.json
 	$(BIN)/python benchmarks/frozen.py --out results/speed/frozen.json
 	$(BIN)/python benchmarks/draw.py results/speed/speed.json results/speed/speed.md docs/pictures/speed.png
 	mv results/speed/speed.png docs/pictures/speed.png

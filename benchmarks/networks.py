@@ -69,6 +69,16 @@ def networks(quick: bool) -> dict[str, Network]:
     }
 
 
+def convolutions() -> nn.Module:
+    """A small convolutional network for images of 32x32."""
+
+    def block(inputs: int, outputs: int) -> list[nn.Module]:
+        return [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
+
+    layers = [*block(3, 32), nn.MaxPool2d(2), *block(32, 64), nn.MaxPool2d(2), *block(64, 64)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
 class Transformer(nn.Module):
     """A small language model on bytes: four blocks of width 128."""
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import onnxruntime
 import torch
+from networks import convolutions
 from timing import alternately, ratio
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
@@ -32,14 +33,6 @@ from tradi.models import mlp
 
 MEMBERS = 20
 GOAL = 8  # single forward passes
-
-
-def convolutions() -> nn.Module:
-    def block(inputs: int, outputs: int) -> list[nn.Module]:
-        return [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
-
-    layers = [*block(3, 32), nn.MaxPool2d(2), *block(32, 64), nn.MaxPool2d(2), *block(64, 64)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
 
 
 class Transformer(nn.Module):

@@ -63,15 +63,39 @@ def test_speed_gives_all_keys_and_draws_them(tmp_path: Path) -> None:
     assert "track_step_over_train_step" in (tmp_path / "speed.md").read_text()
 
 
-def test_what_comes_after_training_is_measured(tmp_path: Path) -> None:
+def test_the_whole_price_is_measured_method_by_method_and_what_is_there_is_kept(tmp_path: Path) -> None:
     if not (ROOT / "benchmarks").is_dir():
         pytest.skip("installed without the benchmarks")
-    out = tmp_path / "after.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "after_training.py"), "--quick", "--out", str(out)]
-    subprocess.run(command, check=True, capture_output=True, text=True)
-    found = json.loads(out.read_text())["networks"]
-    assert len(found) == 3
-    assert all(row["after_training_over_training"] > 0 for row in found.values())
+    out, network = tmp_path / "price.json", "MNIST MLP, 10 epochs"
+    kept = {"total_over_training": 7.0, "peak_megabytes": 8.0}
+    out.write_text(json.dumps({"networks": {network: {"SWAG": kept}}}))
+    command = [sys.executable, str(ROOT / "benchmarks" / "price.py"), "--quick", "--out", str(out)]
+    command += ["--networks", network, "--methods", "training alone", "TRADI", "SWAG", "Laplace, last layer"]
+    run = subprocess.run(command, check=True, capture_output=True, text=True)
+    found = json.loads(out.read_text())
+    assert found["goals"].keys() > {network}
+    rows = found["networks"][network]
+    assert rows["SWAG"] == kept
+    assert rows["TRADI"]["after_training_seconds"].keys() == {"condition", "scale", "members"}
+    assert rows["TRADI"]["total_over_training"] > 0 == rows["training alone"]["total_over_training"]
+    assert "TRADI" in run.stderr
+
+
+def test_every_network_of_the_price_trains_and_a_method_that_cannot_take_it_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not (ROOT / "benchmarks").is_dir():
+        pytest.skip("installed without the benchmarks")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    price = runpy.run_path(str(ROOT / "benchmarks" / "price.py"))
+    for make in price["NETWORKS"].values():
+        task = make(True)
+        task.step(task.model)()
+        assert task.steps >= task.epochs
+    monkeypatch.setitem(price["METHODS"], "TRADI", lambda task, rounds: 1 / 0)
+    assert price["measure"](next(iter(price["NETWORKS"])), "TRADI", True) == {
+        "failed": "ZeroDivisionError: division by zero"
+    }
 
 
 def test_networks_and_trees_are_compared_and_what_is_there_is_kept(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +48,29 @@ def test_segmentation_of_made_images_doubts_what_it_never_saw(
     assert (tmp_path / "segmentation.png").stat().st_size > 10_000
 
 
+def test_a_detector_of_made_images_draws_boxes_and_their_ellipses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example("detection").main(epochs=4)
+    assert "squares found:" in capsys.readouterr().out
+    assert (tmp_path / "detection.png").stat().st_size > 10_000
+
+
 def test_a_killed_training_ends_as_the_one_that_was_not(capsys: pytest.CaptureFixture[str]) -> None:
     example("resume_after_kill").main()
     printed = capsys.readouterr().out
     assert "ended with -9" in printed
     assert "resumed after epoch 3" in printed
     assert printed.endswith("nobody killed: True\n")
+
+
+def test_workers_of_ray_predict_what_one_process_does() -> None:
+    pytest.importorskip("ray", reason="the example needs Ray")
+    env = os.environ | {"OMP_NUM_THREADS": "1", "RAY_raylet_start_wait_time_s": "300"}
+    command = [sys.executable, str(EXAMPLES / "ray_inference.py")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "1024 points by 2 workers, identical to one process: True" in done.stdout
 
 
 def test_methods_are_compared_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:

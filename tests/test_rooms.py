@@ -15,7 +15,19 @@ CONTRIBUTING = Path(__file__).parents[1] / "CONTRIBUTING.md"
 ROOMS = (
     *("_torch", "sharding", "extras", "progress", "storage"),
     *("filter", "prediction", "likelihoods", "ensemble", "posterior", "hub", "tracking"),
-    *("costs", "methods", "inspection", "metrics", "data", "models", "tables", "bench", "report", "integrations"),
+    *(
+        "costs",
+        "methods",
+        "inspection",
+        "detection",
+        "metrics",
+        "data",
+        "models",
+        "tables",
+        "bench",
+        "report",
+        "integrations",
+    ),
 )
 TOP = ("demo", "cli")  # these also read the version from the package itself
 

@@ -6,6 +6,7 @@ from types import ModuleType
 from tradi import likelihoods
 from tradi.costs import Estimate, estimate
 from tradi.ensemble.ensemble import Ensemble, load_ensemble
+from tradi.ensemble.gathered import gathered
 from tradi.filter.equations import AlgorithmOne, ReleasedCode, Trajectory
 from tradi.filter.gains import FadingMemory, StationaryNoise
 from tradi.filter.kalman import Kalman
@@ -45,6 +46,7 @@ __all__ = [
     "Trajectory",
     "diagnostics",
     "estimate",
+    "gathered",
     "likelihoods",
     "load_ensemble",
     "load_posterior",
@@ -52,7 +54,7 @@ __all__ = [
     "save_pretrained",
 ]
 
-_ROOMS = ("bench", "data", "methods", "metrics", "models", "report")  # imported when first asked for
+_ROOMS = ("bench", "data", "detection", "methods", "metrics", "models", "report")  # imported when first asked for
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -40,6 +40,7 @@ __all__ = [
     "tree_leaves",
     "tree_map",
     "tree_unflatten",
+    "uncompiled",
     "version_of",
 ]
 
@@ -135,6 +136,13 @@ def compiled_module(model: nn.Module) -> nn.Module | None:
     """The module that `torch.compile` wrapped, or None."""
     inner = getattr(model, "_orig_mod", None)
     return inner if isinstance(inner, nn.Module) else None
+
+
+def uncompiled(forward: Any) -> Any:
+    """What `torch.compile` was given to make this function, or None."""
+    given = getattr(forward, "_torchdynamo_orig_callable", None)
+    inlined = getattr(given, "__globals__", {}).get("__name__") == "torch._dynamo.external_utils"
+    return getattr(given, "__wrapped__", given) if inlined else given
 
 
 def compiled_or_plain(model: nn.Module) -> Callable[..., Any]:

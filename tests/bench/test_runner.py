@@ -21,13 +21,14 @@ from tests.data.test_streethazards import write_streethazards
 from tradi.bench import BENCHMARKS, results
 from tradi.bench.cases import Case, Options, cases
 from tradi.bench.declaration import read_declaration
+from tradi.bench.engines import KILLED, Failure
 from tradi.bench.evaluate import evaluate
 from tradi.bench.measures import against_ood
 from tradi.bench.methods import Deep, Single, Swag, Tradi
 from tradi.bench.problem import Data, Problem, Shuffled
 from tradi.bench.recipe import Recipe
 from tradi.bench.results import Key, forget_peak_memory, peak_memory_mb, read_results
-from tradi.bench.runner import KILLED, Failure, run, run_case, show
+from tradi.bench.runner import run, run_case, show
 from tradi.bench.spec import Benchmark, Variant
 from tradi.ensemble.ensemble import Ensemble
 from tradi.methods import SingleNetwork
@@ -159,7 +160,7 @@ def test_a_killed_process_is_reported_and_other_cases_go_on(tmp_path: Path) -> N
 @pytest.mark.skipif(os.name == "nt", reason="Windows does not say that a parent has ended")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_processes_end_with_the_one_that_started_them(how: signal.Signals) -> None:
-    worker = "import os, sys, time; from tradi.bench.runner import end_with; end_with(int(sys.argv[1]))"
+    worker = "import os, sys, time; from tradi.bench.engines import end_with; end_with(int(sys.argv[1]))"
     worker += "; print('ready', flush=True); time.sleep(60); print('still there', flush=True)"
     parent = f"import os, subprocess, sys; subprocess.run([sys.executable, '-c', {worker!r}, str(os.getpid())])"
     started = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)

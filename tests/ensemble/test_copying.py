@@ -75,3 +75,18 @@ def test_a_snapshot_notices_changes_in_place_and_nothing_else() -> None:
     with pytest.raises(RuntimeError, match=r"0\.weight was changed in place"):
         copy.deepcopy(snapshot)
     alone.check()
+
+
+def test_a_copy_of_a_compiled_model_runs_uncompiled_and_with_its_own_weights() -> None:
+    part: Any = torch.compile(nn.Linear(2, 2), backend="eager")
+    model: Any = nn.Sequential(part, nn.ReLU(), nn.Linear(2, 2))
+    model.forward = torch.compile(model.forward, backend="eager")  # as Lightning does it
+    x, called = torch.randn(3, 2), []
+    expected = model(x)
+    copy_of: Any = copied(copied(model))
+    copy_of[0]._orig_mod.register_forward_hook(lambda *_: called.append(True))
+    with torch.no_grad():
+        copy_of[2].bias.add_(1)
+    assert torch.allclose(copy_of(x), expected + 1)
+    assert called
+    assert torch.equal(model(x), expected)

@@ -58,6 +58,11 @@ class Classifier(LightningModule):
     def configure_optimizers(self) -> Any:
         return torch.optim.Adam(self.parameters(), 1e-2)
 
+    @classmethod
+    def seeded(cls) -> dict[str, Tensor]:
+        torch.manual_seed(0)
+        return cls().state_dict()
+
 
 class Manual(Classifier):
     """Two optimizers, stepped by hand."""
@@ -182,6 +187,74 @@ def test_test_logs_metrics_of_numbers(tmp_path: Path) -> None:
     assert {"mine/nll", "mine/rmse", "mine/coverage_90"} <= logged.keys()
     assert 0 <= logged["mine/coverage_90"] <= 1
     assert callback.state_key != TRADICallback().state_key
+
+
+class Named(Classifier):
+    """Batches are dicts, with parts that no forward takes; several test loaders."""
+
+    def loss(self, batch: Any) -> Tensor:
+        return F.cross_entropy(self(batch["x"]), batch["y"])
+
+    def test_step(self, batch: Any, index: int, dataloader_idx: int = 0) -> None:
+        self.log("test_loss", self.loss(batch))
+
+
+def named(seed: int, shift: float = 0) -> DataLoader[Any]:
+    rows = [{"x": x + shift, "y": y, "row": i} for i, (x, y) in enumerate(loader(seed).dataset)]  # type: ignore[arg-type]
+    return DataLoader(rows, batch_size=16)  # type: ignore[arg-type]
+
+
+def test_batches_of_any_form_and_metrics_of_every_test_loader(tmp_path: Path) -> None:
+    callback = TRADICallback(fit=True, members=3, as_pair=lambda batch: (batch["x"], batch["y"]))
+    run = trainer(tmp_path, callback)
+    run.fit(Named(), named(0), named(1))
+    found = run.test(run.lightning_module, [named(2), named(2, shift=3)], verbose=False)
+    for place, shift in enumerate((0, 3)):
+        x, y = next(iter(DataLoader(loader(2).dataset, batch_size=64)))
+        nll = -callback.posterior.sample(3).predict(x + shift).log_prob(y).mean().item()
+        assert found[place][f"tradi/nll/dataloader_idx_{place}"] == pytest.approx(nll, rel=1e-4)
+
+
+class Silent(Classifier):
+    """Has no forward; its steps call the network itself."""
+
+    forward = LightningModule.forward
+
+    def loss(self, batch: Any) -> Tensor:
+        return F.cross_entropy(self.net(batch[0]), batch[1])
+
+
+@pytest.mark.parametrize(
+    ("module", "data", "problem"),
+    [
+        (Named, named(2), r"a dict with 'labels', got a dict of \['row', 'x', 'y'\]"),
+        (Silent, loader(2), 'missing the required "forward"'),
+    ],
+)
+def test_a_test_that_cannot_be_measured_goes_on(
+    tmp_path: Path, module: type[Classifier], data: Any, problem: str
+) -> None:
+    run = trainer(tmp_path, TRADICallback(members=2), epochs=1)
+    run.fit(module(), data, data)
+    with pytest.warns(UserWarning, match=f"no tradi/ metrics of test data: .*{problem}.*as_pair=function"):
+        (logged,) = run.test(run.lightning_module, data, verbose=False)
+    assert logged.keys() == {"test_loss"}
+
+
+def test_compiled_modules_have_members_of_their_own(tmp_path: Path) -> None:
+    whole, part, plain = TRADICallback(fit=True), TRADICallback(fit=True), TRADICallback(fit=True)
+    module = Classifier()
+    module.net = torch.compile(module.net, backend="eager")  # type: ignore[assignment]
+    for callback, network in ((plain, Classifier()), (whole, Classifier()), (part, module)):
+        network.load_state_dict(dict(zip(network.state_dict(), Classifier.seeded().values(), strict=True)))
+        compiled: Any = torch.compile(network, backend="eager") if callback is whole else network
+        trainer(tmp_path, callback).fit(compiled, loader(0), loader(1))
+    assert whole.posterior.mean.keys() == plain.posterior.mean.keys()
+    x = loader(2).dataset[:][0]
+    expected = plain.posterior.sample(3)(x)
+    assert torch.allclose(whole.posterior.sample(3)(x), expected, atol=1e-5)
+    for found in (expected, part.posterior.sample(3)(x)):  # names are those of the user's model, and so is the noise
+        assert not torch.equal(found[0], found[1])
 
 
 def test_asking_before_training_is_an_error() -> None:

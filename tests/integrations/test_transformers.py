@@ -12,6 +12,7 @@ import torch
 from accelerate.state import AcceleratorState
 from peft import LoraConfig, TaskType, get_peft_model
 from safetensors import safe_open
+from torch import nn
 from torch.multiprocessing.spawn import start_processes
 from transformers import Trainer, TrainingArguments
 
@@ -181,6 +182,31 @@ def test_the_problem_type_says_what_outputs_mean(
     run = fitted(tmp_path, callback, network, labels)
     assert isinstance(callback.posterior.likelihood, likelihood)
     assert metric in callback.evaluate(run.get_eval_dataloader())
+
+
+class Own(nn.Module):
+    """A model of the user's, whose target has another name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(WORDS, 8), nn.Linear(8, 2)
+
+    def forward(self, input_ids: torch.Tensor, target: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        logits = self.head(self.words(input_ids).mean(1))
+        loss = {} if target is None else {"loss": nn.functional.cross_entropy(logits, target)}
+        return {**loss, "logits": logits}
+
+
+@pytest.mark.filterwarnings("ignore:scale 0")
+def test_labels_may_have_another_name(tmp_path: Path) -> None:
+    callback = TRADICallback(fit=True, members=3)
+    run = trainer(tmp_path, callback, Own(), label_names=["target"])
+    for data in (run.train_dataset, run.eval_dataset):
+        for sample in data:
+            sample["target"] = sample.pop("labels")
+    run.train()
+    assert callback.posterior.likelihood == Classification()
+    assert "tradi_accuracy" in callback.evaluate(run.get_eval_dataloader())
 
 
 def test_a_tied_head_leaves_the_scale(tmp_path: Path) -> None:

@@ -418,6 +418,67 @@ def test_bad_input_names_cause_and_remedy() -> None:
         posterior.fit([(x, torch.full_like(y, -100)) for x, y in data])
 
 
+def test_fewer_rows_than_weights_leave_room_for_noise() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 40), nn.Tanh(), nn.Linear(40, 1))
+    x = normal(220, 4)
+    y = x[:, :1].sin() + 0.1 * normal(220, 1, seed=1)
+    posterior = LastLayerLaplace(model).fit([(x[:15], y[:15])], [(x[15:20], y[15:20])])
+    prediction: tradi.GaussianMixture = posterior.sample(20).predict(x[20:])
+    # Among 15 points the answer is hardly known; without room for noise this is some ten thousand nats.
+    assert -prediction.log_prob(y[20:]).mean() < 3
+
+
+def test_the_trained_network_keeps_its_own_noise(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 40), nn.Tanh(), nn.Linear(40, 1))
+    x = normal(300, 4)
+    train, validation = [(x[:200], x[:200, :1])], [(x[200:], x[200:, :1])]
+    posterior = LastLayerLaplace(model).fit(train, validation)  # which mends what was never trained
+    left = (model(x[:200]) - x[:200, :1]).square().mean().item()
+    for one in (posterior, _through_a_file(posterior, model, tmp_path)):
+        assert isinstance(one.likelihood, SquaredError)
+        assert one.likelihood.variance is not None
+        assert one.likelihood.variance[0] < 0.1 * left
+        assert one.final().predict(x).variance[0].item() == pytest.approx(left, rel=1e-3)
+
+
+def _through_a_file(posterior: tradi.Posterior, model: nn.Module, folder: Path) -> tradi.Posterior:
+    posterior.save(folder / "posterior")
+    return tradi.load_posterior(folder / "posterior", model)
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 1)])
+def test_a_network_that_ends_in_a_sigmoid_is_an_error(shape: tuple[int, ...]) -> None:
+    x = normal(4, 4)
+    end = nn.Flatten(0) if shape == (4,) else nn.Identity()
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1), nn.Sigmoid(), end)
+    tracker = tradi.TRADI(model, optimizer := torch.optim.SGD(model.parameters(), 0.1))
+    model(x).sum().backward()
+    optimizer.step()
+    data = [(x, (x[:, 0] > 0).long().reshape(shape))]
+    for call in (tracker.posterior().fit, tracker.posterior().choose_scale):
+        with pytest.raises(ValueError, match="outputs are probabilities, and logits are needed: leave out its sigmoid"):
+            call(data)
+
+
+def test_a_frozen_head_is_conditioned_like_any_other(tmp_path: Path) -> None:
+    x = normal(300, 4)
+    y = x[:, :3].argmax(1)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+    model[2].requires_grad_(False)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.1)
+    tracker = tradi.TRADI(model, optimizer)
+    for _ in range(20):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x[:200]), y[:200]).backward()
+        optimizer.step()
+    posterior = tracker.posterior().condition([(x[:200], y[:200])])
+    one, other = (posterior.draw(i)["2.weight"] for i in (0, 1))
+    assert not torch.equal(one, other)
+    assert torch.equal(_through_a_file(posterior, model, tmp_path).draw(1)["2.weight"], other)
+    assert torch.equal(posterior.final()(x)[0], model.eval()(x))
+
+
 def test_conditioning_reads_the_loader_once_and_keeps_no_more_than_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     _, tracker, data = tracked("numbers")
 

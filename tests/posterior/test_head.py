@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from tradi.likelihoods import Classification, Gaussian, Likelihood, SquaredError
+from tradi.likelihoods import Bernoulli, Classification, Gaussian, Likelihood, SquaredError
 from tradi.posterior.conditioning import Replay
 from tradi.posterior.head import Head, find_head, layer_matrix, layer_state, watched
 from tradi.posterior.laplace import LaplaceHead
@@ -141,6 +142,38 @@ def test_a_named_layer_may_be_followed_by_what_changes_no_prediction() -> None:
     one.append(nn.Softplus())
     with pytest.raises(ValueError, match="something follows layer '0'"):
         find_head(one, (X,), {}, SquaredError(), "0")
+
+
+class Resizing(nn.Module):
+    """Two convolutions, the second of them before a change of size."""
+
+    def __init__(self, **way: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.head, self.way = nn.Conv2d(4, 3, 3, padding=1), nn.Conv2d(3, 3, 1), way
+
+    def forward(self, image: Tensor) -> Tensor:
+        return F.interpolate(self.head(self.body(image).tanh()), **self.way)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"size": (7, 9), "mode": "bilinear"},
+        {"size": (7, 9), "mode": "bilinear", "align_corners": True},
+        {"scale_factor": 2, "mode": "nearest"},
+        {"size": (9, 20), "mode": "bicubic"},
+    ],
+)
+@pytest.mark.parametrize("layer", [None, "head"])
+def test_the_network_may_resize_its_map_of_logits(way: dict[str, Any], layer: str | None) -> None:
+    head = find_head(Resizing(**way).eval(), (IMAGE,), {}, Classification(), layer)
+    assert (head.name, head.first, head.outputs) == ("head", 0, 3)
+    assert find_head(Resizing(**way).eval(), (IMAGE,), {}, Bernoulli(), layer).name == "head"
+    with pytest.raises(ValueError, match=r"no linear layer gives|does not give"):
+        find_head(Resizing(**way).eval(), (IMAGE,), {}, SquaredError(), layer)
+    with pytest.raises(ValueError, match=r"layer 'body' does not give"):
+        find_head(Resizing(**way).eval(), (IMAGE,), {}, Classification(), "body")
 
 
 @pytest.mark.parametrize("place", [0, 1, -1])

@@ -59,8 +59,8 @@ def test_few_rows_never_give_louder_noise_than_many_of_the_same_kind(seed: int) 
 
 
 def test_thirty_rows_mostly_give_quieter_noise_and_what_they_give_does_no_harm() -> None:
-    """Thirty rows may show by luck that noise helps them; on two thousand others it costs next to nothing."""
-    louder = 0
+    """Thirty rows may show by luck that noise helps them; on others it costs next to nothing, on average."""
+    louder, harm = 0, 0.0
     for seed in SEEDS:
         posterior, ((x, y),) = trained(seed), noisy(2000, 100 + seed)
         with warnings.catch_warnings():
@@ -69,7 +69,8 @@ def test_thirty_rows_mostly_give_quieter_noise_and_what_they_give_does_no_harm()
         louder += few.scale > many.scale
         ((x, y),) = noisy(2000, 200 + seed)
         losses = [-one.sample(20).predict(x).log_prob(y).mean().item() for one in (few, few.rescaled(0.0))]
-        assert losses[0] < losses[1] + 0.01
+        harm += (losses[0] - losses[1]) / len(SEEDS)
+    assert harm < 0.01
     assert louder <= len(SEEDS) / 3
 
 

@@ -135,6 +135,33 @@ def covariance_of(root: Any, like: Tensor) -> Tensor:
     return columns.T @ columns
 
 
+@pytest.mark.parametrize("task", [Classification(), Bernoulli()])
+def test_a_map_that_is_resized_is_conditioned_at_its_own_positions(task: Likelihood) -> None:
+    """With labels that are copied as the logits are, it makes no difference."""
+    torch.manual_seed(0)
+    head = nn.Conv2d(2, 3, 1)
+    x, integers = normal(6, 2, 3, 4), torch.Generator().manual_seed(1)
+    if isinstance(task, Classification):
+        y = torch.randint(-1, 3, (6, 3, 4), generator=integers)
+    else:
+        y = torch.randint(0, 2, (6, 3, 3, 4), generator=integers).double()
+        y[:, 1, 0] = math.nan
+    ways = []
+    for model, labels in (
+        (nn.Sequential(nn.Tanh(), head), y),
+        (
+            nn.Sequential(nn.Tanh(), head, nn.Upsample(scale_factor=2)),
+            y.repeat_interleave(2, -1).repeat_interleave(2, -2),
+        ),
+    ):
+        replay = Replay(copy.deepcopy(model).double().eval(), [(x[:2], labels[:2]), (x[2:], labels[2:])], 6)
+        ways.append(LaplaceHead.of(replay, find_head(replay.model, (x,), {}, task, None), task))
+    assert ways[0].precision == pytest.approx(ways[1].precision)
+    assert isinstance(ways[0].root, Full)
+    assert isinstance(ways[1].root, Full)
+    torch.testing.assert_close(ways[0].root.factors, ways[1].root.factors)
+
+
 @every_case
 def test_the_covariance_is_the_inverse_of_the_hessian_of_the_loss_and_the_prior(name: str) -> None:
     way, model, task, data = laplace(name)
@@ -285,6 +312,23 @@ def test_no_more_rows_are_taken_than_asked_for_spread_over_all_samples(most: int
     assert rows.weight * len(rows.labels) == pytest.approx(3 * (y >= 0).sum().item())
     assert rows.labels.bincount(minlength=3).min() > 0
     assert (rows.labels >= 0).all()
+
+
+@pytest.mark.parametrize("labelled", [1.0, 0.25])
+def test_samples_without_a_row_of_their_own_do_not_run(labelled: float) -> None:
+    model, x = nn.Sequential(nn.Tanh(), nn.Linear(4, 3)).double(), normal(400, 4)
+    y = torch.where(torch.arange(400) < 400 * labelled, x[:, :3].argmax(1), -100)
+    ran: list[int] = []
+    model[0].register_forward_hook(lambda module, inputs, output: ran.append(len(output)))
+    replay = Replay(model, list(zip(x.split(40), y.split(40), strict=True)), 800)
+    head = find_head(model, (x[:1],), {}, Classification(), None)
+    ran.clear()
+    rows = head_rows(replay, head, Classification(), 100)
+    step = 4 if labelled == 1 else 1
+    assert sum(ran) == 400 // step
+    expected = model[0](x[: int(400 * labelled)])[::step]
+    assert torch.equal(rows.features[:, :4], expected)
+    assert rows.weight * len(rows.features) == pytest.approx(800 * labelled)
 
 
 def test_labels_that_do_not_fit_are_an_error() -> None:

@@ -8,7 +8,7 @@ from scipy import integrate, optimize, stats
 from sklearn.linear_model import BayesianRidge
 from torch import Tensor
 
-from tradi.posterior.linear_regression import Sums, fit, highest, most_probable
+from tradi.posterior.linear_regression import TAKEN, Sums, fit, highest, most_probable
 
 
 def rows(n: int, P: int, noise: float = 0.3, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -90,6 +90,26 @@ def test_the_most_probable_precision_is_that_of_bayesian_ridge_and_of_a_fine_sea
     assert math.log(most_probable(sums, near=found * 300)) == pytest.approx(exact.x, abs=0.2)  # a shorter search
 
 
+@pytest.mark.parametrize("near", [None, 1e-9])
+def test_weights_that_could_fit_every_row_leave_a_tenth_of_them_to_the_noise(near: float | None) -> None:
+    phi, y, v, _ = rows(12, 30, noise=0.0)
+    sums = Sums.of(phi, y, v)
+    kappa = most_probable(sums, near)
+    # The rows that weights take up are the trace of the matrix that makes fitted targets of targets.
+    flat = phi / v.sqrt()[:, None]
+    hat = flat @ torch.linalg.solve(flat.T @ flat + kappa * torch.eye(30, dtype=torch.float64), flat.T)
+    taken = hat.trace().item()
+    assert taken < 1.001 * TAKEN * 12
+    if near is not None:  # where all of them would be taken
+        assert taken == pytest.approx(TAKEN * 12, rel=1e-3)
+    assert fit(sums, kappa).noise > 1e-6 * y.var().item()
+    many = Sums.of(*rows(200, 30)[:3])
+    exact = optimize.minimize_scalar(
+        lambda k: -fit(many, math.exp(k)).log_evidence, bounds=(-9, 9), method="bounded", options={"xatol": 1e-9}
+    )
+    assert math.log(most_probable(many)) == pytest.approx(exact.x, abs=2e-3)  # as ever, where rows are left
+
+
 def test_weights_that_the_rows_know_nothing_of_keep_their_prior() -> None:
     phi, y, v, _ = rows(40, 3)
     phi[:, 2] = 0
@@ -130,7 +150,8 @@ def test_a_perfect_fit_leaves_noise_above_0() -> None:
         found = fit(Sums.of(phi, phi @ theta, v), kappa)
         assert found.noise > 0
         assert math.isfinite(found.log_evidence)
-        torch.testing.assert_close(found.mean, theta, rtol=1e-2, atol=1e-2)
+        if kappa == 1e-12:
+            torch.testing.assert_close(found.mean, theta, rtol=1e-2, atol=1e-2)
 
 
 def test_targets_of_nothing_but_zeros_and_features_of_nothing_but_zeros_are_no_error() -> None:

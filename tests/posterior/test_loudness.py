@@ -153,19 +153,20 @@ def test_few_validation_rows_lean_to_quiet_scales_and_many_settle_it(seed: int) 
     posterior, rows = tracked_regression(seed=seed)
     conditioned = posterior.condition(rows)
     x, y = (part.float() for part in data(samples=200, seed=7 + seed)[1])
+    many = tuple(part.float() for part in data(samples=800, seed=7 + seed)[1])
 
-    def shares(count: int) -> dict[float, float]:
-        way = conditioned.choose_scale([(x[:count], y[:count])], members=3).conditioning
+    def shares(x: Tensor, y: Tensor) -> dict[float, float]:
+        way = conditioned.choose_scale([(x, y)], members=3).conditioning
         assert isinstance(way, Averaged)
         return {one.scale: one.share for one in way.components}
 
     for few in (1, 2):
-        found = shares(few)
+        found = shares(x[:few], y[:few])
         assert found[2.0] + found[8.0] > 0.6
         assert found[128.0] < found[32.0] < found[8.0]
         assert found[128.0] < 0.12
         assert max(found.values()) < 0.4  # they cannot tell
-    assert shares(150).get(32.0, 0.0) < 0.01
+    assert shares(*many).get(32.0, 0.0) < 0.01
 
 
 def test_validation_rows_join_the_training_rows_and_the_noise_is_remembered() -> None:

@@ -285,7 +285,7 @@ def test_bad_input_names_cause_and_remedy() -> None:
         posterior.choose_scale([], refresh=problem())
     with pytest.raises(TypeError, match="validation must be iterable more than once"):
         posterior.choose_scale(iter(problem()), refresh=problem())
-    with pytest.raises(TypeError, match="pass likelihood=one of tradi"):
+    with pytest.raises(TypeError, match=r"fit none of tradi\.likelihoods"):
         posterior.choose_scale([(X, X[:, :2])], refresh=problem())
     with pytest.raises(TypeError, match="refresh must be iterable more than once"):
         posterior.choose_scale(problem(), refresh=iter(problem()))

@@ -53,7 +53,8 @@ def test_a_language_model_is_judged_by_the_next_token_and_not_by_padding() -> No
         (LOGITS[:, :1], NUMBERS[:, None], SquaredError()),
         (LOGITS[:, 0], NUMBERS.double().numpy(), SquaredError()),
         (LOGITS[:, :1], (LABELS > 0).long(), Bernoulli()),
-        (LOGITS, torch.eye(3)[LABELS].bool(), Bernoulli()),
+        (LOGITS, torch.eye(3)[LABELS].bool().logical_not(), Bernoulli()),
+        (LOGITS, LOGITS.softmax(1) + 0.1, SquaredError()),
     ],
 )
 def test_what_leaves_no_doubt_is_inferred(output: Any, target: Any, expected: Likelihood) -> None:
@@ -71,13 +72,24 @@ def test_what_leaves_no_doubt_is_inferred(output: Any, target: Any, expected: Li
             r"class_axis=-1\) or tradi.likelihoods.Tokens\(\)",
         ),
         (torch.randn(2, 4, 4), torch.zeros(2, 4, dtype=torch.int64), r"Tokens\(\) or"),
-        (LOGITS, NUMBERS, "one of tradi.likelihoods.Classification"),
-        ([LOGITS] * 3, LABELS, "one of tradi.likelihoods.Classification"),
+        (
+            LOGITS,
+            NUMBERS,
+            r"\(6, 3\) of torch.float32 and targets \(6,\) of torch.float32 fit none of tradi.likelihoods",
+        ),
+        (LOGITS, LABELS[:5], r"\(6, 3\) .* \(5,\) .* Classification\(\) takes logits \(batch, classes, ...\)"),
+        ([LOGITS] * 3, LABELS, "a list of 3 and targets .* fit none of tradi.likelihoods: Classification"),
     ],
 )
 def test_what_leaves_doubt_is_an_error_that_names_the_likelihood(output: Any, target: Any, named: str) -> None:
     with pytest.raises(TypeError, match=named):
         infer(output, target)
+
+
+@pytest.mark.parametrize("target", [torch.eye(3)[LABELS], torch.eye(3)[LABELS].long(), LOGITS.softmax(1)])
+def test_one_hot_and_smoothed_labels_are_neither_labels_that_may_hold_together_nor_numbers(target: Tensor) -> None:
+    with pytest.raises(TypeError, match=r"add up to 1, .* pass their numbers, target.argmax\(1\); otherwise pass lik"):
+        infer(LOGITS, target)
 
 
 def test_noise_of_a_plain_network_is_estimated_per_output() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from tests.report.made import result
 from tradi.bench import BENCHMARKS
-from tradi.bench.tables import ByMethod, ByVariant, Column, Overview
+from tradi.bench.tables import ByMethod, ByVariant, Column, Overview, Paired
 from tradi.bench.uci import PUBLISHED
-from tradi.report.tables import by_method, by_variant, overview, tables
+from tradi.report.tables import by_method, by_variant, overview, paired, tables
 
 NLL = Column("NLL", "nll", digits=2)
 ACCURACY = Column("accuracy %", "accuracy", 100, 1, higher=True)
@@ -98,6 +98,32 @@ def test_data_sets_stand_beside_the_papers_figures() -> None:
     assert table.texts == [["yacht", "1.00", "1.05", "2.00", "1.11", "1.58"]]
     worse = [result("TRADI", variant="yacht", benchmark="uci", rmse=1.06)]
     assert "behind the paper's TRADI: yacht." in by_variant(worse, replace(rmse, digits=3), declared).note
+
+
+def test_differences_are_taken_run_by_run_with_their_standard_error() -> None:
+    ours, theirs, few = (1.0, 2.0, 4.0, 5.0), (2.0, 2.5, 4.5, 8.0), (1.5, 2.0)
+    results = [result("TRADI", split=split, benchmark="uci", nll=value) for split, value in enumerate(ours)]
+    results += [result("A", split=split, benchmark="uci", nll=value) for split, value in enumerate(theirs)]
+    results += [result("B", split=split, benchmark="uci", nll=value) for split, value in enumerate(few)]
+    results += [result("TRADI", variant="other", benchmark="uci", nll=1.0)]
+    results += [result("A", variant="other", benchmark="uci", nll=0.5)]
+    table = paired(results, NLL, Paired((NLL,), "UCI", "TRADI", ("A", "B")))
+    assert [head.title for head in table.heads] == ["", "minus A", "minus B"]
+    # The differences are -1, -0.5, -0.5 and -3: their deviation is 1.19, and the mean's a half of it.
+    assert table.texts == [["adam", "-1.25 ± 0.60", "-0.25 ± 0.25 (2 of 4)"], ["other", "0.50", ""]]
+    assert "Negative: TRADI is ahead." in table.note
+    assert "Positive: TRADI is ahead." in paired(results, ACCURACY, Paired((ACCURACY,), "t", "TRADI", ())).note
+
+
+def test_uci_declares_the_comparisons_that_its_pages_quote() -> None:
+    results = [
+        result(name, split=split, benchmark="uci", variant="yacht", nll=value + split, rmse=value)
+        for name, value in (("TRADI", 0.5), ("Deep Ensemble of 5", 1.0), ("TRADI, nothing tracked", 0.25))
+        for split in (0, 1)
+    ]
+    made = {table.title: table for table in tables(results, {"uci": BENCHMARKS["uci"].declaration()})}
+    assert made["UCI: NLL of TRADI, minus others"].texts == [["yacht", "-0.5000 ± 0.0000", "", "0.2500 ± 0.0000"]]
+    assert "UCI: RMSE of TRADI, minus others" in made
 
 
 def test_the_ablation_is_one_table_of_all_problems() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -37,11 +38,22 @@ def test_columns_that_say_nothing_are_left_out_with_a_reason(name: str, reason: 
         (pd.date_range("2020-01-01", periods=9), "dates are not used"),
         (["1/2/2020", "3/4/2021", "5.6.22"] * 3, "dates are not used"),
         ([[1, 2]] * 9, "values of type list"),
+        ([b"ab", b"c"] * 5, "values of type bytes"),
         ([f"text {i % 250}" for i in range(1000)], "group them"),
     ],
 )
 def test_other_columns_that_cannot_be_used(values: Any, reason: str) -> None:
     assert reason in (why_not_used(pd.Series(values)) or "")
+
+
+def test_a_column_without_a_name_is_left_out() -> None:
+    assert "no name, like an index" in (why_not_used(pd.Series([3, 1, 2] * 3, name="(column 1)")) or "")
+
+
+def test_decimal_numbers_are_numbers() -> None:
+    prices = pd.Series([Decimal("1.50"), None, Decimal("2.25")])
+    assert why_not_used(prices) is None
+    assert described("price", prices, np.arange(3)).high == 2.25
 
 
 @pytest.mark.parametrize("name", ["size", "rooms", "town", "garden", "price"])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,39 @@ def test_the_separator_is_found(tmp_path: Path, separator: str) -> None:
     assert texts(found["c"]) == ["x", "y", None]
 
 
+@pytest.mark.parametrize(
+    ("cells", "values"),
+    [
+        (["6,81", "7", "-1,234", ""], [6.81, 7, -1.234, np.nan]),
+        (["0,125", "1,234"], [0.125, 1.234]),
+        (["1234,567", "1,234"], [1234.567, 1.234]),
+        (["1,234", "5,678"], None),  # thousands, or thousandths?
+        (["1,5 kg", "2,5 kg"], None),
+    ],
+)
+def test_decimal_commas_are_read_where_they_cannot_be_anything_else(
+    tmp_path: Path, cells: list[str], values: list[float] | None
+) -> None:
+    found = read(written(tmp_path, "\n".join(["a;b", *(f"{cell};x" for cell in cells)])))
+    if values is None:
+        assert texts(found["a"]) == cells
+    else:
+        assert np.array_equal(numbers(found["a"])[0], values, equal_nan=True)
+        assert not numbers(found["a"])[1].any()
+
+
+def test_columns_without_a_name_are_kept_apart(tmp_path: Path) -> None:
+    assert list(read(written(tmp_path, ",a,\n0,1,x\n")).columns) == ["(column 1)", "a", "(column 3)"]
+
+
+def test_a_parquet_file_may_hold_columns_of_any_type(tmp_path: Path) -> None:
+    table = pd.DataFrame({"raw": [b"ab", b" c"], "exact": [Decimal("1.50"), None], "text": [" a ", ""]})
+    found = read(file_of(table, tmp_path / "table.parquet"))
+    assert found["raw"].tolist() == [b"ab", b" c"]
+    assert np.array_equal(numbers(found["exact"])[0], [1.5, np.nan], equal_nan=True)
+    assert texts(found["text"]) == ["a", None]
+
+
 def test_numbers_are_told_from_text_and_from_gaps() -> None:
     values, wrong = numbers(pd.Series(["1", " 2.5", "2e3", "true", "False", "inf", "seven", None]))
     assert np.array_equal(values, [1, 2.5, 2000, 1, 0, np.nan, np.nan, np.nan], equal_nan=True)
@@ -47,10 +81,10 @@ def test_numbers_are_told_from_text_and_from_gaps() -> None:
         ("\n\n", "table.csv", "is empty"),
         ("a,b\n", "table.csv", "no rows"),
         ("a,a\n1,2\n", "table.csv", "several columns of the same name: 'a'"),
-        ("a,\n1,2\n", "table.csv", "column 2 of .* has no name"),
         ("a,b\n1,2\n3,4,5\n", "table.csv", "cannot be read as CSV: .*line 3"),
         ("a,b\n1,2,3\n", "table.csv", "cannot be read as CSV"),
         (b"a,b\n\xff\xfe,2\n", "table.csv", "is not UTF-8"),
+        ("a,b\n1,2\n".encode("utf-16"), "table.csv", "UTF-16 text: save it as UTF-8"),
         (b"\x89PNG\r\n\x1a\n\0\0\0", "table.csv", "does not hold text"),
         ("a,b\n1,2\n", "table.parquet", "cannot be read as Parquet"),
         ("a,b\n1,2\n", "table.xlsx", "neither .csv nor .parquet"),

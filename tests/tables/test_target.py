@@ -55,7 +55,7 @@ def test_targets_are_what_the_network_learns() -> None:
         (["a"] * 40, "classes", "nothing to predict"),
         ([*map(str, range(39)), "n.a."], "auto", "'n.a.' among numbers, in row 40"),
         (["a", "b"] * 20, "regression", "'a' among numbers, in row 1"),
-        ([f"name {i}" for i in range(40)], "auto", "40 different values in 40 rows"),
+        ([f"name {i}" for i in range(40)], "auto", "is text, such as 'name 0', and has 40 different values in 40 rows"),
         ([1e200, -1e200] * 20, "regression", "cannot be standardised"),
     ],
 )

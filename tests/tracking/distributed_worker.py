@@ -23,6 +23,8 @@ def main(folder: Path) -> None:
     tracker, swag = tradi.TRADI(model, optimizer), SWAG(model, optimizer, every=2)
     for x, y in problem(seed=rank) * 2:  # every rank has data of its own
         step(model, optimizer, x, y)
+    with torch.no_grad():
+        model.eval()(problem()[0][0])  # which gives all processes the running statistics of the first
     tracker.assert_synchronised()
     swag.assert_synchronised()
     posterior = tracker.posterior()
@@ -34,9 +36,26 @@ def main(folder: Path) -> None:
     except RuntimeError as error:
         (folder / f"{rank}.error").write_text(str(error))
     distributed.barrier()
+    parts(posterior, rank)
     one_posterior(tracker, folder / "fitted.safetensors")
     several_states(tracker)
     distributed.destroy_process_group()
+
+
+def parts(posterior: tradi.Posterior, rank: int) -> None:
+    """Each process loads a part of the data, and all come to what the whole of it gives, BatchNorm included."""
+    train, validation = problem(80), problem(48, seed=9)
+    own = [tradi.gathered(data[rank::2]) for data in (train, validation)]  # of three batches and two
+    assert all(map(torch.equal, (x for x, _ in own[0]), (x for x, _ in train)))
+    whole, ours = posterior.fit(train, validation), posterior.fit(*own)
+    assert ours.scale == whole.scale
+    x = train[0][0]
+    torch.testing.assert_close(ours.sample(3)(x), whole.sample(3)(x))
+    refreshed = posterior.sample(2).refresh(own[0])(x)
+    torch.testing.assert_close(refreshed, posterior.sample(2).refresh(train)(x))
+    outputs = [torch.empty_like(refreshed) for _ in range(2)]
+    distributed.all_gather(outputs, refreshed)
+    assert torch.equal(*outputs)
 
 
 def one_posterior(tracker: tradi.TRADI, path: Path) -> None:

@@ -267,7 +267,7 @@ def check_resuming(folder: Path) -> None:
 
 
 def check_other_processes(folder: Path) -> None:
-    """Checkpoints of one process and of two are loaded by four."""
+    """Checkpoints of one process and of two are loaded by two, and by four."""
     for name in ("of-1", "of-2"):
         model = sharded()
         optimizer, tracker = resumed(folder / name, model)
@@ -354,7 +354,6 @@ def check_refusals(folder: Path) -> None:
         lambda: posterior.fit(data, data),
         lambda: posterior.condition(data),
         lambda: posterior.choose_scale(data),
-        lambda: posterior.sample(2, refresh=data),
         lambda: posterior.sample(2)[0],
         lambda: posterior.sample(2).save(folder / "members.safetensors"),
     ):
@@ -368,14 +367,44 @@ def check_refusals(folder: Path) -> None:
             weight.to_local()[0, 0] = float("nan")
     with pytest.raises(ValueError, match=r"first\.weight|another process"):
         tracker.posterior()
-    normed = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
-    fully_shard(normed, mesh=mesh())
-    optimizer = adam(normed)
-    tracker = tradi.TRADI(normed, optimizer)
-    normed(inputs()).sum().backward()
+    wrapped = normed()
+    wrapped[1] = checkpoint_wrapper(wrapped[1])
+    fully_shard(wrapped, mesh=mesh())
+    optimizer = adam(wrapped)
+    tracker = tradi.TRADI(wrapped, optimizer)
+    wrapped(inputs()).sum().backward()
     optimizer.step()
-    with pytest.raises(RuntimeError, match="BatchNorm"):
+    with pytest.raises(RuntimeError, match="BatchNorm's statistics in a module that is wrapped"):
         tracker.posterior().sample(2)
+
+
+def normed() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.GELU(), nn.Linear(5, 3))
+
+
+def check_statistics(folder: Path) -> None:
+    """BatchNorm is refreshed on the parts of the data that all processes have, as by one process on the whole."""
+    rank, size = distributed.get_rank(), distributed.get_world_size()
+    model, data = normed(), [*batches(4)]
+    fully_shard(model, mesh=mesh())
+    optimizer = adam(model)
+    tracker = tradi.TRADI(model, optimizer)
+    for _ in steps_of(model, optimizer, iter(data)):
+        pass
+    posterior = tracker.posterior().rescaled(30.0)
+    before = [buffer.clone() for buffer in model.buffers()]
+    parts = tradi.gathered(data[rank::size])
+    ours = posterior.sample(3, seed=1, refresh=parts)(inputs())
+    assert model.training
+    assert all(map(torch.equal, before, model.buffers()))
+    path = folder / f"normed-of-{size}.safetensors"
+    posterior.save(path)
+    distributed.barrier()
+    one = tradi.load_posterior(path, normed()).sample(3, seed=1, refresh=data)
+    torch.testing.assert_close(whole(ours), one(inputs()))
+    stale = posterior.refreshing(data).sample(3, seed=1)
+    torch.testing.assert_close(whole(stale(inputs())), one(inputs()))
 
 
 def check_two_dimensions(folder: Path) -> None:

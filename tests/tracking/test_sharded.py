@@ -47,9 +47,9 @@ def launch(folder: Path, processes: int, *checks: str) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes have left, and a checkpoint of one, for four."""
     found = tmp_path_factory.mktemp("sharded")
-    launch(found, 2, "tracking", "errors", "resuming", "posterior", "best", "refusals")
     save_after_four(found / "of-1", Net(), batches(4))
-    launch(found, 4, "other_processes", "posterior", "two_dimensions")
+    launch(found, 2, "tracking", "errors", "resuming", "other_processes", "posterior", "best", "refusals", "statistics")
+    launch(found, 4, "other_processes", "posterior", "two_dimensions", "statistics")
     return found
 
 

@@ -3,6 +3,7 @@
 from tradi.bench.ablation import ABLATION
 from tradi.bench.anomaly import BDD_ANOMALY, STREETHAZARDS
 from tradi.bench.camvid import CAMVID_OOD
+from tradi.bench.camvid_detection import CAMVID_DETECTION
 from tradi.bench.cifar import CIFAR10, CIFAR10_OOD
 from tradi.bench.mnist import MNIST, MNIST_NEAR, MNIST_OOD
 from tradi.bench.spec import Benchmark
@@ -21,6 +22,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         MNIST_NEAR,
         CIFAR10_OOD,
         CAMVID_OOD,
+        CAMVID_DETECTION,
         STREETHAZARDS,
         BDD_ANOMALY,
         ABLATION,

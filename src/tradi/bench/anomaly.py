@@ -9,8 +9,7 @@ from pathlib import Path
 
 from torch import nn
 
-from tradi.bench.camvid import METHODS as CONDITIONED
-from tradi.bench.methods import Laplace, Method, Tradi
+from tradi.bench.camvid import METHODS
 from tradi.bench.pixels import TABLES
 from tradi.bench.published import Figures, table3_pixels
 from tradi.bench.recipe import Recipe
@@ -23,13 +22,6 @@ from tradi.data.streethazards import LEGEND as STREETHAZARDS_LEGEND
 from tradi.data.streethazards import SIZE
 from tradi.models import PSPNet, ResNet, load_backbone, pspnet
 from tradi.models.initialisation import he_initialised
-
-# PSPNet resizes its logits: no layer gives one for every label, so that none can be conditioned.
-METHODS: dict[str, Method] = {
-    name: replace(method, conditioned=False) if isinstance(method, Tradi) else method
-    for name, method in CONDITIONED.items()
-    if not isinstance(method, Laplace)
-}
 
 BACKBONES = ("ImageNet/resnet50.safetensors", "ImageNet/resnet50.pth")  # torchvision's or timm's, below the data root
 

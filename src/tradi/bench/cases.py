@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from tradi.bench.files import folder_name
 from tradi.bench.methods import Method
@@ -29,7 +29,10 @@ class Options:
         variants: names of variants; None for all that are not optional.
         seeds, splits: numbers; None for all.
         quick: the smallest run that goes through everything; its results say nothing.
-        jobs: processes.
+        jobs: cases at a time; None for one, and on a Ray cluster for as many as it has processors.
+        engine: what runs them, processes of this machine ("local") or a Ray cluster ("ray").
+        address: of the cluster; None for what Ray finds, or a new one on this machine.
+        processors: that heavy cases share; None for those of this machine.
         command: how this was called, for the record.
     """
 
@@ -40,7 +43,10 @@ class Options:
     seeds: tuple[int, ...] | None = None
     splits: tuple[int, ...] | None = None
     quick: bool = False
-    jobs: int = 1
+    jobs: int | None = None
+    engine: Literal["local", "ray"] = "local"
+    address: str | None = None
+    processors: int | None = None
     command: str = ""
 
 
@@ -77,7 +83,8 @@ class Case:
     def threads(self, options: Options) -> int:
         """Threads of torch: one, for small networks gain nothing from more, but heavy cases share all cores."""
         heavy = self.variant.heavy and not options.quick
-        return max(1, (os.cpu_count() or 1) // options.jobs) if heavy else 1
+        processors = options.processors or os.cpu_count() or 1
+        return max(1, processors // (options.jobs or 1)) if heavy else 1
 
     def checkpoint(self, out: Path, dropout: float | None, number: int) -> Path | None:
         """Where a heavy training run is kept, beside the results: it may be deleted once they are there."""

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tradi.bench.files import folder_name, is_of_a_quick_run
-from tradi.bench.tables import ByMethod, ByVariant, Column, Overview, Published, Table
+from tradi.bench.tables import ByMethod, ByVariant, Column, Overview, Paired, Published, Table
 from tradi.storage.atomic import write_whole
 
 NAME = "benchmark.json"
-KINDS: dict[str, type[Table]] = {kind.__name__: kind for kind in (ByMethod, ByVariant, Overview)}
+KINDS: dict[str, type[Table]] = {kind.__name__: kind for kind in (ByMethod, ByVariant, Paired, Overview)}
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,12 @@ class Declaration:
         """Put the file beside the results."""
         content = asdict(self)
         content["tables"] = [{"kind": type(table).__name__} | asdict(table) for table in self.tables]
-        return write_whole(out / folder_name(self.name) / NAME, json.dumps(content, indent=1) + "\n")
+        return write_whole(declared(out, self.name), json.dumps(content, indent=1) + "\n")
+
+
+def declared(out: Path, benchmark: str) -> Path:
+    """Where the declaration of a benchmark lies in a folder of results."""
+    return out / folder_name(benchmark) / NAME
 
 
 def read_declaration(path: Path) -> Declaration:
@@ -64,7 +69,7 @@ def read_declarations(folder: Path, benchmarks: Iterable[str]) -> dict[str, Decl
     for name in benchmarks:
         if name not in found:
             raise FileNotFoundError(
-                f"{folder / folder_name(name) / NAME} is missing, which says what the tables of {name} show: "
+                f"{declared(folder, name)} is missing, which says what the tables of {name} show: "
                 f"`tradi bench {name} --out {folder}` writes it before it runs what is left to run"
             )
     return {name: found[name] for name in benchmarks}
@@ -73,4 +78,6 @@ def read_declarations(folder: Path, benchmarks: Iterable[str]) -> dict[str, Decl
 def _table(kind: str, columns: list[dict[str, Any]], **rest: Any) -> Table:
     if "drawn" in rest:
         rest["drawn"] = tuple(tuple(Column(**column) for column in group) for group in rest["drawn"])
+    if "others" in rest:
+        rest["others"] = tuple(rest["others"])
     return KINDS[kind](columns=tuple(Column(**column) for column in columns), **rest)

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from tradi import metrics
+from tradi.bench.boxes import DetectionProblem
 from tradi.bench.evaluation import Curves, Evaluation, Numbers, as_lists
 from tradi.bench.measures import CLASSIFICATION, DETECTION, OOD, OWN_SCORE, REGRESSION, SEPARATION, compute
+from tradi.bench.objects import evaluate_detections
 from tradi.bench.pixels import evaluate_segmentation
 from tradi.bench.problem import Data, Problem
 from tradi.bench.row import Detector
@@ -27,6 +29,8 @@ def evaluate(ensemble: Ensemble | Detector, problem: Problem) -> Evaluation:
         return _detection(ensemble, problem)
     if isinstance(problem, SegmentationProblem):
         return evaluate_segmentation(ensemble, problem)
+    if isinstance(problem, DetectionProblem):
+        return evaluate_detections(ensemble, problem)
     started = time.perf_counter()
     prediction = _predicted(ensemble, problem.test[0], problem)
     seconds = time.perf_counter() - started

@@ -128,6 +128,7 @@ class Sampled(Single, ABC):
         return drawn_from.choose_scale(
             data.validation_batches,
             refresh=data.refresh_batches,
+            likelihood=data.likelihood,
             members=self.searched,
             tolerance=self.tolerance,
             seed=seed,
@@ -266,7 +267,7 @@ class Tradi(Following):
 
     def prepared(self, drawn_from: DrawnFrom, data: Problem, seed: int) -> DrawnFrom:
         if self.conditioned:
-            drawn_from = drawn_from.condition(data.training_batches)
+            drawn_from = drawn_from.condition(data.training_batches, likelihood=data.likelihood)
         return super().prepared(drawn_from, data, seed)
 
 
@@ -303,7 +304,7 @@ class Laplace(Sampled):
         return LastLayerLaplace(run.model)
 
     def prepared(self, drawn_from: DrawnFrom, data: Problem, seed: int) -> DrawnFrom:
-        return drawn_from.fit(data.training_batches, data.validation_batches, seed=seed)
+        return drawn_from.fit(data.training_batches, data.validation_batches, likelihood=data.likelihood, seed=seed)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tradi.bench.boxes import DetectionProblem
 from tradi.bench.identity import fingerprint, some
 from tradi.bench.measures import Measure
 from tradi.bench.segmentation import SegmentationProblem
@@ -124,4 +125,4 @@ class Shuffled:
             yield x[part] if self.augment is None else self.augment(x[part]), y[part]
 
 
-Problem = Data | SegmentationProblem
+Problem = Data | SegmentationProblem | DetectionProblem

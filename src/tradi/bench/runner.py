@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
@@ -16,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tradi.bench.cases import RUN, Case, Options, cases
+from tradi.bench.engines import Failure, in_processes, in_this_process, on_ray
 from tradi.bench.evaluate import evaluate
 from tradi.bench.evaluation import Pictures
 from tradi.bench.methods import Method
@@ -24,22 +22,10 @@ from tradi.bench.recipe import Recipe
 from tradi.bench.results import Result, forget_peak_memory, made_by, peak_memory_mb, write_pictures
 from tradi.bench.spec import Benchmark, Variant
 from tradi.bench.training import Run, train
-from tradi.extras import require
 from tradi.progress import hosted_by, time_left
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-KILLED = "a process was killed that this or another case ran in, perhaps for want of memory: run again to go on"
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A method that raised, and where."""
-
-    case: str
-    method: str
-    error: str
 
 
 def run(benchmark: Benchmark, options: Options) -> Iterator[tuple[Case, list[Failure]]]:
@@ -49,23 +35,9 @@ def run(benchmark: Benchmark, options: Options) -> Iterator[tuple[Case, list[Fai
     """
     todo = cases(benchmark, options)
     benchmark.declaration().write(options.out)
-    if options.jobs == 1:
-        yield from ((case, run_case(case, options)) for case in todo)
-        return
-    joblib = require("joblib", "parallel")
-    from joblib.externals.loky.process_executor import TerminatedWorkerError
-
-    left = dict(enumerate(todo))
-    while left:
-        parallel = joblib.Parallel(n_jobs=options.jobs, return_as="generator_unordered", batch_size=1)
-        jobs = [joblib.delayed(_numbered)(number, case, options, os.getpid()) for number, case in left.items()]
-        try:
-            for number, failures in parallel(jobs):
-                yield left.pop(number), failures
-        except TerminatedWorkerError:  # for want of memory, most likely; the pool is gone, and a new one takes over
-            for number in list(left)[: options.jobs]:  # cases begin in order: these were under way
-                case = left.pop(number)
-                yield case, [Failure(str(case), name, KILLED) for name in case.missing(options.out)]
+    if options.engine == "ray":
+        return on_ray(run_case, todo, options)
+    return (in_this_process if options.jobs in (None, 1) else in_processes)(run_case, todo, options)
 
 
 def run_case(case: Case, options: Options) -> list[Failure]:
@@ -171,28 +143,6 @@ def _evaluate(method: Method, problem: Problem, trained: _Trainings, seed: int) 
         "peak_memory_mb": peak_memory_mb(),
     }
     return found, measured.pictures
-
-
-def _numbered(number: int, case: Case, options: Options, runner: int) -> tuple[int, list[Failure]]:
-    end_with(runner)
-    return number, run_case(case, options)
-
-
-@cache
-def end_with(runner: int) -> None:
-    """Let this process end when the one that started it does, however that ends: nobody waits for its results.
-
-    What is being written then is not there in part: files appear under their names when they are complete.
-    """
-
-    def watch() -> None:
-        while os.getppid() == runner:
-            time.sleep(0.5)
-        os._exit(1)
-
-    if os.getpid() == runner:  # no process of its own
-        return
-    threading.Thread(target=watch, daemon=True, name="end with the runner").start()
 
 
 def show(benchmark: Benchmark, options: Options, console: Console) -> list[Failure]:

@@ -76,6 +76,23 @@ class ByVariant:
 
 
 @dataclass(frozen=True)
+class Paired:
+    """Variants down, and across by how much one method differs from others, run by run: one table for each measure.
+
+    Args:
+        columns: the measures.
+        title: before the measure's.
+        method: that is compared.
+        others: methods that it is compared with.
+    """
+
+    columns: tuple[Column, ...]
+    title: str
+    method: str
+    others: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Overview:
     """Methods down, and across the measures of every variant that has them: all results in one table and one figure.
 
@@ -92,4 +109,4 @@ class Overview:
     drawn: tuple[tuple[Column, ...], ...] = ()
 
 
-Table = ByMethod | ByVariant | Overview
+Table = ByMethod | ByVariant | Paired | Overview

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tradi.bench.methods import usual_methods
 from tradi.bench.problem import Data
 from tradi.bench.recipe import Recipe
 from tradi.bench.spec import Benchmark, Variant
-from tradi.bench.tables import ByMethod, ByVariant, Published
+from tradi.bench.tables import ByMethod, ByVariant, Paired, Published
 from tradi.bench.toy import METHODS
 from tradi.data.uci import NAMES, uci
 from tradi.models import mlp
@@ -114,6 +114,12 @@ UCI = Benchmark(
             "Mean ± standard deviation over the published splits, in the target's unit; NLL of the moment-matched "
             "Gaussian.",
             PUBLISHED,
+        ),
+        Paired(
+            tuple(replace(column, digits=4) for column in columns(REGRESSION)[:2]),
+            "UCI",
+            "TRADI",
+            ("Deep Ensemble of 5", "Deep Ensemble of 5, recalibrated", "TRADI, nothing tracked"),
         ),
         ByMethod(columns(REGRESSION)),
     ),

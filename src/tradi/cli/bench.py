@@ -33,8 +33,10 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError(f"unknown benchmark {options.name!r}: choose from {', '.join(BENCHMARKS)}")
     if options.quick and (options.seeds or options.splits):
         raise ValueError("--quick uses the first seed and split: leave out --seeds and --splits")
-    if options.jobs < 1:
+    if options.jobs is not None and options.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {options.jobs}")
+    if options.address is not None and options.engine != "ray":
+        raise ValueError("--address is that of a Ray cluster: add --engine ray")
     from tradi.data.root import data_root
 
     asked = Options(
@@ -46,6 +48,8 @@ def run(options: argparse.Namespace) -> None:
         splits=options.splits and tuple(dict.fromkeys(options.splits)),
         quick=options.quick,
         jobs=options.jobs,
+        engine=options.engine,
+        address=options.address,
         command=shlex.join(["tradi", *options.words]),
     )
     failures = show(BENCHMARKS[options.name], asked, console)

@@ -57,7 +57,14 @@ def _parser() -> argparse.ArgumentParser:
         "--data", type=Path, help="folder of all data sets ($TRADI_DATA, or the user's cache folder)"
     )
     bench_parser.add_argument("--out", type=Path, default=Path("results"), help="folder for the results (%(default)s)")
-    bench_parser.add_argument("--jobs", type=int, default=1, help="number of processes (%(default)s)")
+    bench_parser.add_argument("--jobs", type=int, help="cases at a time (1; with ray, one for each processor)")
+    bench_parser.add_argument(
+        "--engine",
+        choices=("local", "ray"),
+        default="local",
+        help="what runs them: processes of this machine, or a Ray cluster (%(default)s)",
+    )
+    bench_parser.add_argument("--address", help="of the Ray cluster (what Ray finds, or a new one on this machine)")
     bench_parser.set_defaults(command=bench.run)
 
     report_parser = commands.add_parser("report", help="one page of tables and figures from a folder of results")

@@ -2,7 +2,8 @@
 
 from tradi.data.augment import crop_and_flip, flip
 from tradi.data.bdd import bdd_anomaly
-from tradi.data.camvid import camvid
+from tradi.data.boxes import Boxed, BoxedFrames, boxed
+from tradi.data.camvid import camvid, camvid_boxes
 from tradi.data.cifar10 import cifar10, in_colour
 from tradi.data.digits import digits
 from tradi.data.images import Images
@@ -15,6 +16,8 @@ from tradi.data.toy import Toy, toy
 from tradi.data.uci import Split, uci
 
 __all__ = [
+    "Boxed",
+    "BoxedFrames",
     "Frames",
     "Images",
     "NotMNIST",
@@ -22,7 +25,9 @@ __all__ = [
     "Split",
     "Toy",
     "bdd_anomaly",
+    "boxed",
     "camvid",
+    "camvid_boxes",
     "cifar10",
     "crop_and_flip",
     "data_root",

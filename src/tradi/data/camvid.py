@@ -7,6 +7,7 @@ from collections.abc import Collection
 from os import PathLike
 from pathlib import Path
 
+from tradi.data.boxes import Boxed, boxed
 from tradi.data.decoding import Legend, decode, paired, segmentation
 from tradi.data.root import data_root, find
 from tradi.data.segmentation import Segmentation
@@ -15,6 +16,7 @@ from tradi.progress import track
 SIZE = (480, 360)
 PARTS = {"train": "CamVid/train", "validation": "CamVid/val", "test": "CamVid/test"}
 HELD_OUT = ("car", "pedestrian", "bicyclist")  # in CamVid-OOD, section 4.4
+OBJECTS = ("car", "pedestrian", "bicyclist", "sign-symbol")  # that have boxes in `camvid_boxes`
 
 LEGEND = Legend(
     {
@@ -52,6 +54,29 @@ def camvid(
     folders = {part: find(data_root(root), (path,), "camvid") for part, path in PARTS.items()}
     parts = {part: paired(folder, labels_of(folder)) for part, folder in folders.items()}
     return segmentation("CamVid", parts, size, LEGEND, held_out)
+
+
+def camvid_boxes(
+    root: str | PathLike[str] | None = None,
+    size: tuple[int, int] = SIZE,
+    held_out: Collection[str] = ("bicyclist",),
+    smallest: int = 24,
+) -> Boxed:
+    """CamVid with a box around every connected region of cars, pedestrians, bicyclists and sign-symbols.
+
+    Objects of a class that touch in the image have one box together: CamVid has no instances.
+
+    Args:
+        root: folder of all data sets; see `data_root`.
+        size: width and height to resize images to.
+        held_out: those of the four classes that are OOD.
+        smallest: pixels of a region at this size, from which it is an object.
+
+    Raises:
+        FileNotFoundError: if CamVid is not below the root.
+        ValueError: if a file is damaged, or `held_out` has another class.
+    """
+    return boxed(camvid(root, size), LEGEND, OBJECTS, held_out, smallest)
 
 
 def labels_of(folder: Path) -> Path:

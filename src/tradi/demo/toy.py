@@ -34,7 +34,8 @@ def regress(data: Toy, seed: int, members: int = 50) -> Part:
 
     posterior = tracker.posterior().fit(train, validation, seed=seed)
     predictions = {
-        "Single network": posterior.final().predict(data.grid),
+        # With the members' noise: what differs is what they do not agree upon.
+        "Single network": posterior.final().predict(data.grid, likelihood=posterior.likelihood),
         "TRADI": posterior.sample(members, seed=seed + 1).predict(data.grid),
         "Exact GP": GaussianMixture(*(part[None] for part in known.ideal())),
     }

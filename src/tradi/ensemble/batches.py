@@ -241,10 +241,15 @@ def thinned(data: list[Pair], samples: int) -> list[Pair]:
 
 def every_kth(batch: Pair, k: int) -> Pair:
     """Every k-th sample of a batch, in memory of its own."""
+    return chosen(batch, slice(None, None, k)) if k > 1 else batch
+
+
+def chosen(batch: Pair, samples: slice | Tensor) -> Pair:
+    """Some samples of a batch, in memory of their own."""
     size = samples_in(batch)
 
     def some(leaf: Any) -> Any:
-        return leaf[::k].clone() if isinstance(leaf, Tensor) and leaf.ndim and len(leaf) == size else leaf
+        return leaf[samples].clone() if isinstance(leaf, Tensor) and leaf.ndim and len(leaf) == size else leaf
 
-    thinned: Pair = tree_map(some, batch) if k > 1 else batch
-    return thinned
+    part: Pair = tree_map(some, batch)
+    return part

@@ -59,7 +59,7 @@ def refreshed(
     names = [(f"{name}.{part}", getattr(m, part)) for name, m in layers.items() for part in STATISTICS]
     every = [swap.with_state(state | {name: torch.zeros_like(value) for name, value in names}) for state in states]
     seen = [dict.fromkeys(layers.values(), 0) for _ in states]
-    with _collecting(list(layers.values())) as weigh:
+    with collecting(list(layers.values())) as weigh:
         for inputs, target in data:
             args, kwargs = caller.arguments(inputs, target)
             for member, weigh.seen in zip(every, seen, strict=True):
@@ -93,7 +93,7 @@ def paired(model: nn.Module, fresh: State, trained: State, trained_fresh: State)
     return found
 
 
-class _Weigh:
+class Weigh:
     """A hook that gives a batch its share in the average of those that were seen: momentum n_b over the sum so far."""
 
     seen: dict[RunningNorm, int]
@@ -111,9 +111,10 @@ class _Weigh:
 
 
 @contextmanager
-def _collecting(layers: list[RunningNorm]) -> Iterator[_Weigh]:
+def collecting(layers: list[RunningNorm]) -> Iterator[Weigh]:
+    """The layers in training mode, averaging the statistics of what they see; `seen` begins with 0 for each of them."""
     before = [(layer.training, layer.momentum) for layer in layers]
-    weigh = _Weigh()
+    weigh = Weigh()
     hooks = [layer.register_forward_pre_hook(weigh, with_kwargs=True) for layer in layers]
     try:
         for layer in layers:

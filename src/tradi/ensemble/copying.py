@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Sequence
+from types import MethodType
 
 from torch import Tensor, nn
 
-from tradi._torch import compiled_module, tree_leaves, version_of
+from tradi._torch import compiled_module, tree_leaves, uncompiled, version_of
 
 
 def is_named(thing: object, name: str, libraries: Sequence[str]) -> bool:
@@ -66,7 +67,7 @@ def _copy(model: nn.Module, shared: list[nn.Parameter]) -> nn.Module:
         if type(parameter) is nn.Parameter and not parameter.is_inference():  # of which torch counts the changes
             memo[id(parameter)] = nn.Parameter(parameter.detach(), parameter.requires_grad)
     try:
-        return _without_autocast(copy.deepcopy(model, memo))
+        return _uncompiled(model, _without_autocast(copy.deepcopy(model, memo)))
     except Exception as error:
         raise RuntimeError(f"the model cannot be copied, and members need a copy of it: {error}") from error
 
@@ -77,6 +78,23 @@ def _without_autocast(model: nn.Module) -> nn.Module:
     if own is not None:
         vars(model)["forward"] = own  # bound to the copy, as copies of bound methods are
     return model
+
+
+def _uncompiled(model: nn.Module, copy_of: nn.Module) -> nn.Module:
+    """A copy whose parts run as they are written.
+
+    Lightning puts a compiled function in place of a module's forward, and in a copy that would still run the original.
+    Compiled submodules would be compiled again for every copy, and pass over the hooks that conditioning needs.
+    """
+    copies = dict(zip(model.modules(), copy_of.modules(), strict=True))
+    for module in copies.values():
+        written = uncompiled(vars(module).get("forward"))
+        if isinstance(written, MethodType):
+            owner = written.__self__
+            written = MethodType(written.__func__, copies.get(owner, owner))  # type: ignore[call-overload]
+        if written is not None:
+            vars(module)["forward"] = written
+    return copy_of
 
 
 class Snapshot:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any, NoReturn
@@ -10,6 +10,8 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
+from tradi.ensemble.batches import batches
+from tradi.ensemble.batchnorm import STATISTICS, collecting, running_layers
 from tradi.ensemble.copying import Snapshot
 from tradi.ensemble.ensemble import Ensemble, Run
 from tradi.prediction.likelihoods import Likelihood
@@ -66,7 +68,8 @@ class ShardedEnsemble(Ensemble):
         network: whose module members run in.
         draw: weights and buffers of member i, by name: a function of i and nothing else.
         size: number of members.
-        likelihood: what outputs mean.
+        moved, refresh, likelihood: as those of an `Ensemble`. BatchNorm's statistics are refreshed on the batches that
+            every process is given, which must be the same: see `tradi.gathered`.
     """
 
     def __init__(
@@ -75,11 +78,31 @@ class ShardedEnsemble(Ensemble):
         draw: Callable[[int], State],
         size: int,
         *,
+        moved: bool = False,
+        refresh: Iterable[Any] | None = None,
         likelihood: Likelihood | None = None,
     ) -> None:
+        trained = [network.weights | network.buffers]
         with _in_eval_mode(network.model):
-            super().__init__(network.model, draw, size, likelihood=likelihood)
+            super().__init__(
+                network.model, draw, size, trained=trained, moved=moved, refresh=refresh, likelihood=likelihood
+            )
         self._snapshot = network
+
+    def _refreshed(self, states: list[State], loader: Iterable[Any]) -> list[State]:
+        layers, found = running_layers(self._model), []
+        names = [f"{name}.{part}" for name in layers for part in STATISTICS]
+        for state in states:
+            empty = {name: torch.zeros_like(state[name]) for name in names}
+            with torch.inference_mode(False), torch.no_grad(), self._lock, _holding(self._model, state | empty):
+                with collecting([*layers.values()]) as weigh:
+                    weigh.seen = dict.fromkeys(layers.values(), 0)
+                    for inputs, target in batches(loader, "refresh", self._like):
+                        args, kwargs = self._caller.arguments(inputs, target)
+                        self._model(*args, **kwargs)
+                own = _buffers(self._model)
+                found.append({name: own[name].clone() for name in names})
+        return found
 
     def __getitem__(self, i: int) -> nn.Module:
         return _refuse("a member as a module of its own")

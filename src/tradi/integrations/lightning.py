@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch.optim import SGD
 
 from tradi.ensemble.ensemble import Ensemble
 from tradi.extras import require
-from tradi.integrations.measuring import Measures, has_weights_of
+from tradi.integrations.measuring import Mapped, Measures, has_weights_of
 from tradi.methods.tradi import TRADI
 from tradi.posterior.posterior import Posterior
 from tradi.prediction.likelihoods import Likelihood, check_likelihood
@@ -35,6 +36,8 @@ class TRADICallback(Callback):
         likelihood: what outputs of the module's `forward` mean, where that cannot be inferred.
         tracker: makes a tracker from the module and its optimizers, such as `TRADI.paper`.
         name: tells several of these callbacks apart, in checkpoints and in the names of logged metrics.
+        as_pair: makes (inputs, target) of a batch, where the loaders give something else, such as
+            `lambda batch: (batch["image"], batch["class"])`.
 
     Raises:
         ValueError: if `members` is below 1.
@@ -49,6 +52,7 @@ class TRADICallback(Callback):
         likelihood: Likelihood | None = None,
         tracker: Callable[[nn.Module, Any], Tracker] = TRADI,
         name: str = "tradi",
+        as_pair: Callable[[Any], Any] | None = None,
     ) -> None:
         if members < 1:
             raise ValueError(f"members must be at least 1, got {members}")
@@ -56,12 +60,13 @@ class TRADICallback(Callback):
         self.fit, self.members, self.likelihood, self.name = fit, members, likelihood, name
         self.tracker: Tracker | None = None
         self._make_tracker = tracker
+        self._as_pair = as_pair or _unchanged
         self._held: dict[str, Any] | None = None  # of a checkpoint, until the model is where it will be
         self._data: tuple[Any, Any] | None = None
         self._processes = 1
         self._posterior: Posterior | None = None
         self._ensemble: Ensemble | None = None
-        self._measures = Measures()
+        self._measures: dict[int, Measures] = {}  # by test loader
 
     @property
     def state_key(self) -> str:
@@ -114,12 +119,16 @@ class TRADICallback(Callback):
         self._posterior = self._ensemble = None  # of weights that are no more
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        convert = trainer.precision_plugin.convert_input
+        precision = trainer.precision_plugin
+
+        def convert(batch: Any) -> Any:
+            return precision.convert_input(self._as_pair(batch))
+
         validation = trainer.val_dataloaders
         validation = validation[0] if isinstance(validation, list | tuple) and validation else validation
         train = trainer.train_dataloader
         if train is not None:
-            self._data = _Converted(train, convert), _Converted(validation, convert) if validation else None
+            self._data = Mapped(train, convert), Mapped(validation, convert) if validation else None
         self._detach()
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -130,7 +139,7 @@ class TRADICallback(Callback):
         self._restore(pl_module)
         with torch.inference_mode(False), torch.enable_grad():
             self._ensemble = self.posterior.sample(self.members, likelihood=self.likelihood)
-        self._measures = Measures()
+        self._measures = {}
 
     def on_test_batch_end(
         self,
@@ -142,11 +151,21 @@ class TRADICallback(Callback):
         dataloader_idx: int = 0,
     ) -> None:
         assert self._ensemble is not None
-        self._measures.run(self._ensemble, batch)
+        measures = self._measures.setdefault(dataloader_idx, Measures())
+        try:
+            measures.run(self._ensemble, self._as_pair(batch))
+        except (ValueError, TypeError, NotImplementedError) as problem:  # the module's own test goes on
+            warnings.warn(
+                f"no {self.name}/ metrics of test data: {problem}. If batches are of another form, pass "
+                "TRADICallback(as_pair=function from a batch to (inputs, target))",
+                stacklevel=2,
+            )
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        found = {f"{self.name}/{name}": value for name, value in self._measures.result().items()}
-        pl_module.log_dict(found, sync_dist=True)
+        for place, measures in self._measures.items():
+            which = f"/dataloader_idx_{place}" if len(self._measures) > 1 else ""  # as Lightning names its own
+            found = {f"{self.name}/{name}{which}": value for name, value in measures.result().items()}
+            pl_module.log_dict(found, sync_dist=True, add_dataloader_idx=False)
 
     def _restore(self, pl_module: LightningModule) -> None:
         """Take over what a checkpoint held, which `ckpt_path=` has read after the module's weights."""
@@ -169,11 +188,5 @@ class TRADICallback(Callback):
             self.tracker.detach()
 
 
-class _Converted:
-    """A loader whose batches are of the precision that the trainer gives the module."""
-
-    def __init__(self, loader: Iterable[Any], convert: Callable[[Any], Any]) -> None:
-        self._loader, self._convert = loader, convert
-
-    def __iter__(self) -> Iterator[Any]:
-        return map(self._convert, self._loader)
+def _unchanged(batch: Any) -> Any:
+    return batch

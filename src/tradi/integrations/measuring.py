@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -17,6 +17,16 @@ from tradi.prediction.class_likelihoods import Tokens
 from tradi.prediction.gaussian import GaussianMixture
 
 LEVEL = 0.9  # of the central interval that coverage is counted in
+
+
+class Mapped:
+    """A loader whose batches go through a function first."""
+
+    def __init__(self, loader: Iterable[Any], function: Callable[[Any], Any]) -> None:
+        self._loader, self._function = loader, function
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._function, self._loader)
 
 
 class Measures:
@@ -34,6 +44,7 @@ class Measures:
         dictionary = isinstance(batch, Mapping)
         if (LABELS not in batch) if dictionary else not (isinstance(batch, tuple | list) and len(batch) == 2):
             what = f"a dict of {sorted(map(str, batch))}" if dictionary else f"a {type(batch).__name__}"
+            what += f" of {len(batch)}" if isinstance(batch, tuple | list) else ""
             raise ValueError(f"a batch must be (inputs, target), or a dict with {LABELS!r}, got {what}")
         target = batch[LABELS] if dictionary else batch[1]
         task = ensemble.likelihood

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from tradi.ensemble.batches import LABELS
 from tradi.extras import require
-from tradi.integrations.measuring import has_weights_of, measured
+from tradi.integrations.measuring import Mapped, has_weights_of, measured
 from tradi.methods.tradi import TRADI
 from tradi.posterior.posterior import Posterior
 from tradi.prediction.likelihoods import (
@@ -80,6 +81,7 @@ class TRADICallback(TrainerCallback):
         self._make_tracker = tracker
         self._train: Iterable[Any] | None = None
         self._validation: Iterable[Any] | None = None
+        self._labels = LABELS
         self._training = False
         self._processes = 1
         self._posterior: Posterior | None = None
@@ -106,7 +108,20 @@ class TRADICallback(TrainerCallback):
                 f"fit=True needs all training data in one process, and {self._processes} trained: take "
                 "TRADICallback(fit=False).posterior and call its fit(train, validation) in one of them"
             )
-        return posterior.fit(self._train, self._validation)
+        validation = None if self._validation is None else self._with_labels(self._validation)
+        return posterior.fit(self._with_labels(self._train), validation)
+
+    def _with_labels(self, loader: Iterable[Any]) -> Iterable[Any]:
+        """The loader, its target called `labels` where the trainer's `label_names` calls it something else."""
+        if self._labels == LABELS:
+            return loader
+
+        def named(batch: Any) -> Any:
+            if not isinstance(batch, Mapping):
+                return batch
+            return {LABELS if key == self._labels else key: value for key, value in batch.items()}
+
+        return Mapped(loader, named)
 
     def evaluate(self, loader: Iterable[Any]) -> dict[str, float]:
         """Metrics of an ensemble on batches with labels, such as `trainer.get_eval_dataloader()`.
@@ -120,12 +135,13 @@ class TRADICallback(TrainerCallback):
             ValueError: if a batch has no labels.
         """
         ensemble = self.posterior.sample(self.members)
-        return {f"tradi_{name}": value for name, value in measured(ensemble, loader).items()}
+        return {f"tradi_{name}": value for name, value in measured(ensemble, self._with_labels(loader)).items()}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._detach()
         self._posterior = self._validation = None
         self._training, self._processes = True, args.world_size
+        self._labels = args.label_names[0] if len(args.label_names or ()) == 1 else LABELS
         self.tracker = self._make_tracker(kwargs["model"], kwargs["optimizer"])
         if state.global_step:
             own = Path(args.output_dir) / f"checkpoint-{state.global_step}"

@@ -34,8 +34,8 @@ class LowRank(Covariance):
     def noise(self, layer: Layer, seed: int, member: int) -> Iterator[Piece]:
         for name, variance in layer.variance.items():
             D = layer.deviations[name].flatten(1)
-            z1 = Stream(seed, member, name).normal(0, variance.numel()).to(variance)
-            z2 = Stream(seed, member, "deviations").normal(0, len(D)).to(D)
+            z1 = Stream(seed, member, name).normal(0, variance.numel(), variance.device).to(variance.dtype)
+            z2 = Stream(seed, member, "deviations").normal(0, len(D), D.device).to(D.dtype)
             low_rank = (z2 @ D) / math.sqrt(2 * (len(D) - 1))
             yield name, slice(None), z1 * (variance.reshape(-1) / 2).sqrt() + low_rank
 

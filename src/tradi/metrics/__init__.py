@@ -18,6 +18,7 @@ from tradi.metrics.curves import (
     risk_coverage,
     with_ood,
 )
+from tradi.metrics.detection import Detected, box_nll, fit_box_noise, match_boxes
 from tradi.metrics.distances import knn_distance, mahalanobis
 from tradi.metrics.ood import ImageAverage, OODMetrics, aupr_in, aupr_out, auroc, fpr95, image_average, ood_metrics
 from tradi.metrics.regression import coverage, gaussian_crps, gaussian_nll, mixture_crps, mixture_nll, rmse
@@ -39,6 +40,7 @@ __all__ = [
     "Calibration",
     "ConfidenceHistogram",
     "Confusion",
+    "Detected",
     "ImageAverage",
     "OODMetrics",
     "RegressionBand",
@@ -51,6 +53,7 @@ __all__ = [
     "aupr_in",
     "aupr_out",
     "auroc",
+    "box_nll",
     "brier",
     "calibration_curve",
     "confidence_histogram",
@@ -59,6 +62,7 @@ __all__ = [
     "ece",
     "energy",
     "expected_entropy",
+    "fit_box_noise",
     "fit_temperature",
     "fpr95",
     "gaussian_crps",
@@ -68,6 +72,7 @@ __all__ = [
     "joint_ece",
     "knn_distance",
     "mahalanobis",
+    "match_boxes",
     "mixture_crps",
     "mixture_nll",
     "mutual_information",

@@ -1,5 +1,13 @@
-"""Networks of the paper's experiments, and two-stage training for regression."""
+"""Networks of the paper's experiments and a detector, and two-stage training for regression."""
 
+from tradi.models.detector import (
+    Detector,
+    DetectorLikelihood,
+    detections,
+    detector,
+    detector_loss,
+    detector_target,
+)
 from tradi.models.enet import ENet, enet
 from tradi.models.mlp import mlp
 from tradi.models.pspnet import PSPNet, pspnet
@@ -8,11 +16,17 @@ from tradi.models.resnet import ResNet, load_backbone
 from tradi.models.wide_resnet import wide_resnet
 
 __all__ = [
+    "Detector",
+    "DetectorLikelihood",
     "ENet",
     "GaussianHead",
     "PSPNet",
     "ResNet",
     "TwoStage",
+    "detections",
+    "detector",
+    "detector_loss",
+    "detector_target",
     "enet",
     "load_backbone",
     "mlp",

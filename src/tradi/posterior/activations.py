@@ -54,8 +54,9 @@ class Activations(Covariance):
             weight = layer.weights[moments.weight]
             root = moments.inverse_root(self.floor)
             outputs = moments.form.matrix(weight).shape[1]
-            z = Stream(seed, member, moments.weight).normal(0, len(root) * outputs * root.shape[1])
-            z = z.to(root).view(len(root), outputs, -1).mul_(reach)
+            count = len(root) * outputs * root.shape[1]
+            z = Stream(seed, member, moments.weight).normal(0, count, root.device)
+            z = z.to(root.dtype).view(len(root), outputs, -1).mul_(reach)
             noise = z @ root if root.ndim == 3 else z * root[:, None]
             if moments.bias is not None:
                 yield moments.bias, slice(None), noise[:, :, -1].reshape(-1)
@@ -63,8 +64,9 @@ class Activations(Covariance):
             yield moments.weight, slice(None), moments.form.weight(noise, weight.shape).reshape(-1)
             left -= {moments.weight, moments.bias}
         for name in (name for name in layer.weights if name in left):
-            numbers = Stream(seed, member, name).normal(*layer.span(name))
-            yield name, slice(None), numbers.to(layer.mean[name]).mul_(reach)
+            like = layer.mean[name]
+            numbers = Stream(seed, member, name).normal(*layer.span(name), like.device)
+            yield name, slice(None), numbers.to(like.dtype).mul_(reach)
 
 
 class Gathering:

@@ -55,6 +55,11 @@ class Conditioning(ABC):
         """The architecture of members, around a copy of the network; most are the network itself."""
         return model
 
+    @property
+    def network_likelihood(self) -> Likelihood | None:
+        """What outputs of the trained network mean, where members have another noise."""
+        return None
+
 
 class Replay:
     """A part of the training data, in memory, and a network that is run over it with any weights.
@@ -222,7 +227,7 @@ class Regression(ABC):
     def drawn_theta(self, fitted: Fitted, number: int, seed: int, member: int) -> Tensor:
         """The conditioned weights of one regression."""
         one = fitted.fits[number]
-        z = Stream(seed, member, f"{self.head.name}/theta/{number}").normal(0, len(one.mean))
+        z = Stream(seed, member, f"{self.head.name}/theta/{number}").normal(0, len(one.mean), one.mean.device)
         return one.draw(z, one.noise if self.noise is None else self.noise)
 
 

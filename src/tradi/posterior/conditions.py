@@ -17,10 +17,11 @@ from tradi.ensemble.copying import sharing
 from tradi.ensemble.joining import concatenated, joined
 from tradi.posterior.activations import SAMPLES, gatherings
 from tradi.posterior.conditioning import HeadRegression, Regression, Replay
-from tradi.posterior.head import State, find_head
+from tradi.posterior.head import Seen, State, find_head, watched
 from tradi.posterior.laplace import LaplaceHead
 from tradi.posterior.layers import Layer
 from tradi.posterior.linearised import NetworkRegression
+from tradi.posterior.rows import is_linear
 from tradi.prediction.class_likelihoods import Bernoulli, Classification, Tokens
 from tradi.prediction.likelihood import Likelihood
 from tradi.prediction.likelihoods import infer
@@ -66,23 +67,29 @@ def first_samples(data: Iterable[Pair], most: int) -> list[Pair]:
 def inferred(model: nn.Module, data: list[Pair], given: Likelihood | None) -> Likelihood:
     """The likelihood, from the network's outputs and the targets where it is not given."""
     caller, found, problem = Caller(model), given, None
+    linear = {name: module for name, module in model.named_modules() if is_linear(module)}
     for inputs, target in data[:LOOKED_AT]:  # a batch of zeros and ones alone leaves open what targets are
         args, kwargs = caller.arguments(inputs, target)
-        with torch.no_grad():
+        with watched(linear) as seen, torch.no_grad():
             output = model(*args, **kwargs)
         try:
             found = found or infer(output, target)
         except TypeError as error:
             problem = problem or error
             continue
-        _check_logits(found, output)
+        _check_logits(found, output, seen)
         return found
     assert problem is not None
     raise problem
 
 
-def _check_logits(likelihood: Likelihood, output: Any) -> None:
+def _check_logits(likelihood: Likelihood, output: Any, seen: dict[str, Seen]) -> None:
     """Raise for a classifier that returns probabilities: a softmax of them would be all but uniform."""
+    if isinstance(likelihood, Bernoulli):
+        probabilities = likelihood.output(output).float().reshape(-1)
+        before = [one.output.float().reshape(-1) for one in seen.values() if one.output.numel() == len(probabilities)]
+        if any(torch.allclose(logits.sigmoid(), probabilities, atol=1e-6) for logits in before):
+            raise ValueError("the network's outputs are probabilities, and logits are needed: leave out its sigmoid")
     if not isinstance(likelihood, Classification):
         return
     values = likelihood.output(output).movedim(likelihood.class_axis, 1).float()

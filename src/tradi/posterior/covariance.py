@@ -136,7 +136,8 @@ class Independent(Covariance):
     def noise(self, layer: Layer, seed: int, member: int) -> Iterator[Piece]:
         for name in layer.weights:
             std = _std(layer, name, slice(None), self.shrinkage, self.prior_samples)
-            yield name, slice(None), Stream(seed, member, name).normal(*layer.span(name)).to(std).mul_(std)
+            numbers = Stream(seed, member, name).normal(*layer.span(name), std.device)
+            yield name, slice(None), numbers.to(std.dtype).mul_(std)
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ class FullCovariance(Covariance):
 
     def noise(self, layer: Layer, seed: int, member: int) -> Iterator[Piece]:
         for names, root in layer.roots.items():
-            m = Stream(seed, member, "+".join(names)).normal(0, len(root)).to(root)
+            m = Stream(seed, member, "+".join(names)).normal(0, len(root), root.device).to(root.dtype)
             pieces = product(root, m).split([layer.weights[name].numel() for name in names])
             for name, piece in zip(names, pieces, strict=True):
                 yield name, slice(None), piece
@@ -189,8 +190,8 @@ def _own_phases(wave: Wave, layer: Layer, seed: int, member: int) -> Iterator[Pi
     for name, chunk, values in _chunks(layer):
         start = layer.span(name)[0] + chunk.start
         first, last = start * features, (start + len(values)) * features
-        drawn = Stream(seed, member, f"{name}/phi").uniform(first, last)
-        yield name, chunk, replace(wave, phi=(2 * math.pi * drawn).view(-1, features).T.numpy())(values)
+        drawn = Stream(seed, member, f"{name}/phi").uniform(first, last, values.device)
+        yield name, chunk, wave(values, drawn.mul_(2 * math.pi).view(-1, features).T)
 
 
 def _chunks(layer: Layer) -> Iterator[Piece]:
@@ -227,7 +228,9 @@ def _std(layer: Layer, name: str, part: slice, shrinkage: float, prior_samples: 
     if shrinkage == 1:
         variance = variance.new_tensor(layer.mean_variance)
     else:  # clamped here and not in the filter's state: the paper's variances may pass below 0 and come back
-        variance = variance.clamp_min(0).mul_(1 - shrinkage).add_(shrinkage * layer.mean_variance)
+        variance = variance.clamp_min(0)
+        if shrinkage:  # else the average, which has to be read from the device, is not needed
+            variance = variance.mul_(1 - shrinkage).add_(shrinkage * layer.mean_variance)
     if prior_samples is not None and layer.fisher:
         known = layer.fisher[name].reshape(-1)[part].to(variance.dtype) + prior_samples
         variance = torch.div(variance * (layer.samples + prior_samples), known, out=known)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tradi.posterior.rows import Form, is_linear, rows
 from tradi.prediction.class_likelihoods import Classification, Tokens
@@ -16,6 +17,13 @@ from tradi.prediction.likelihood import Likelihood, same_shape
 from tradi.prediction.number_likelihoods import Gaussian, SquaredError
 
 State = dict[str, Tensor]
+# How networks enlarge maps of logits to the size of their images.
+RESIZED: tuple[dict[str, Any], ...] = (
+    {"mode": "bilinear"},
+    {"mode": "bilinear", "align_corners": True},
+    {"mode": "bicubic"},
+    {"mode": "nearest"},
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +145,7 @@ def find_head(
         _check_named(layer, seen[layer].output, wanted, likelihood)
     places = [_place if layer is None else _named_place]
     if not isinstance(likelihood, Gaussian | SquaredError):
-        places.append(_picked_place)
+        places += [_picked_place, _resized_place]
     for name in [layer] if layer is not None else reversed(list(seen)):
         tried = (place(linear[name], seen[name].output, wanted) for place in places if name in seen)
         found = next((place for place in tried if place is not None), None)
@@ -212,6 +220,20 @@ def _named_place(module: nn.Module, output: Tensor, wanted: Tensor) -> tuple[int
 def _picked_place(module: nn.Module, output: Tensor, wanted: Tensor) -> tuple[int, int] | None:
     """All outputs of a layer of which the network returns one position of each sample."""
     return (0, wanted.shape[1]) if isinstance(module, nn.Linear) and _is_picked(output, wanted) else None
+
+
+def _resized_place(module: nn.Module, output: Tensor, wanted: Tensor) -> tuple[int, int] | None:
+    """All outputs of a convolution whose map the network returns in another size."""
+    del module
+    if not is_resized(output, wanted) or output.shape[:2] != wanted.shape[:2]:
+        return None
+    resized = (F.interpolate(output.float(), wanted.shape[2:], **way) for way in RESIZED)
+    return (0, wanted.shape[1]) if any(torch.allclose(one, wanted.float(), 1e-3, 1e-4) for one in resized) else None
+
+
+def is_resized(output: Tensor, wanted: Tensor) -> bool:
+    """Whether two maps, (samples, outputs, height, width), are of different sizes."""
+    return output.ndim == wanted.ndim == 4 and output.shape[2:] != wanted.shape[2:]
 
 
 @contextmanager

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tradi.ensemble.batches import chosen, samples_in
 from tradi.posterior.conditioning import Conditioning, Draw, Replay
-from tradi.posterior.head import Head, State
+from tradi.posterior.head import Head, State, is_resized
 from tradi.posterior.linear_regression import highest
 from tradi.posterior.randomness import Stream
-from tradi.posterior.rows import positions
+from tradi.posterior.rows import at_nearest, positions
 from tradi.prediction.likelihood import Likelihood
 
 SPREADS = tuple(2.0 ** (k / 2) for k in range(-4, 7))  # r that are tried, besides 0: a quarter to eight
@@ -79,22 +80,25 @@ def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = RO
     """Rows of the head at the trained weights, spread over all samples, without those whose label does not count.
 
     Of every sample as many positions are taken as make `most` rows in all: the same random ones for all samples of a
-    batch.
+    batch. Where the network resizes the head's map, rows are the positions of the map as the head gives it, each with
+    the label nearest to it.
 
     Raises:
         ValueError: if no label counts.
     """
     features, labels = [], []
     generator = torch.Generator().manual_seed(0)
-    size = sum(len(likelihood.row_targets(target)) for _, target in replay.data)
-    there = 0
+    known = [_known(_labels(target, head, likelihood)) for _, target in replay.data]
+    weight = replay.weight * sum(int(rows.sum()) for rows in known)
+    replay = _spread_out(replay, [rows.any(1) for rows in known], most)
+    size, share = sum(map(samples_in, replay.data)), 1.0  # rows of the head for every label
     for output, target, seen in replay.run({}, [head.name]):
-        here = seen[head.name].picked(likelihood.linear(output))
-        own = likelihood.row_targets(target).to(here.output.device)
-        if not own.is_floating_point():
-            own = own.long()
-        if own.ndim == 3:
-            own = head.by_position(own)
+        logits = likelihood.linear(output)
+        here = seen[head.name].picked(logits)
+        own = _labels(target, head, likelihood).to(here.output.device)
+        if is_resized(here.output, logits):
+            own = at_nearest(own, logits.shape[2:], here.output.shape[2:])
+            share = here.output.shape[2:].numel() / logits.shape[2:].numel()
         if own.shape[1] != positions(head.module, here.output):
             raise ValueError(
                 f"the head gives {positions(head.module, here.output)} positions of a sample, and targets have "
@@ -105,11 +109,9 @@ def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = RO
                 f"class targets must be below {head.outputs}, got {own.max().item()}; negative ones are ignored"
             )
         at = torch.randperm(own.shape[1], generator=generator)[: max(1, most // size)].sort().values
-        known = own >= 0 if own.ndim == 2 else (own >= 0).any(2)
-        keep = known[:, at].reshape(-1)
+        keep = _known(own)[:, at].reshape(-1)
         features.append(head.features(here, at)[keep])
         labels.append(own[:, at].flatten(0, 1)[keep])
-        there += int(known.sum())
     step = max(1, -(-sum(map(len, features)) // most))
     phi = torch.cat(features)[::step]
     if not phi.isfinite().all():
@@ -117,7 +119,32 @@ def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = RO
     if not len(phi):
         raise ValueError("no label of this data counts: there is nothing to condition on")
     theta = head.theta(replay.own).to(phi)
-    return Rows(phi, phi @ theta.T, torch.cat(labels)[::step], replay.weight * there / len(phi))
+    return Rows(phi, phi @ theta.T, torch.cat(labels)[::step], weight * share / len(phi))
+
+
+def _labels(target: Any, head: Head, likelihood: Likelihood) -> Tensor:
+    """Labels by row, (samples, positions[, outputs]), negative where one does not count."""
+    own = likelihood.row_targets(target)
+    return head.by_position(own) if own.ndim == 3 else own.long()
+
+
+def _known(labels: Tensor) -> Tensor:
+    """Rows that count, (samples, positions)."""
+    return labels >= 0 if labels.ndim == 2 else (labels >= 0).any(2)
+
+
+def _spread_out(replay: Replay, labelled: list[Tensor], most: int) -> Replay:
+    """Every k-th of the samples that have a label, where no others will have a row: these need not run."""
+    step, before = -(-sum(int(own.sum()) for own in labelled) // most), 0
+    if step < 2:
+        return replay
+    data = []
+    for batch, own in zip(replay.data, labelled, strict=True):
+        places = own.nonzero()[-before % step :: step, 0]
+        before += int(own.sum())
+        if len(places):
+            data.append(chosen(batch, places))
+    return Replay(replay.model, data, replay.total)
 
 
 class LaplaceHead(Conditioning):
@@ -170,8 +197,9 @@ class LaplaceHead(Conditioning):
 
     def noise(self, seed: int, member: int) -> Tensor:
         """A member's deviation from the trained head at r = 1, (outputs, inputs)."""
-        z = Stream(seed, member, f"{self.head.name}/theta").normal(0, self.theta.numel()).to(self.theta)
-        return self.root(z.view_as(self.theta))
+        theta = self.theta
+        z = Stream(seed, member, f"{self.head.name}/theta").normal(0, theta.numel(), theta.device)
+        return self.root(z.to(theta.dtype).view_as(theta))
 
     def weights(self, draw: Draw, scale: float, seed: int, member: int) -> State:
         own = {name: value.detach() for name, value in _own(self.head).items()}

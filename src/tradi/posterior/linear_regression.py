@@ -11,6 +11,7 @@ from torch import Tensor
 
 LOWEST, HIGHEST = 1e-8, 1e8  # prior precisions that the evidence chooses from, in units of the average eigenvalue
 STEPS = 24  # of the search, each of which takes a Cholesky factorisation
+TAKEN = 0.9  # of the rows that weights may take up, at the most: from those left over the noise is estimated
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +102,10 @@ def fit(sums: Sums, prior_precision: float) -> Fit:
 
 
 def most_probable(sums: Sums, near: float | None = None) -> float:
-    """The prior precision with the highest evidence.
+    r"""The prior precision with the highest evidence, at which the rows still say what noise is.
+
+    Weights that fit all rows exactly leave no noise, and the evidence hardly minds. They take up $\gamma = \sum_k
+    \lambda_k / (\lambda_k + \kappa)$ rows, where $\lambda$ are the eigenvalues of the rows' precision (MacKay, 1992).
 
     Args:
         sums: over the rows.
@@ -113,8 +117,27 @@ def most_probable(sums: Sums, near: float | None = None) -> float:
         return fit(sums, math.exp(log_precision)).log_evidence
 
     if near is not None:
-        return math.exp(highest(evidence, math.log(near / 1e3), math.log(near * 1e3), STEPS // 3))
-    return math.exp(highest(evidence, math.log(LOWEST * unit), math.log(HIGHEST * unit)))
+        found = math.exp(highest(evidence, math.log(near / 1e3), math.log(near * 1e3), STEPS // 3))
+    else:
+        found = math.exp(highest(evidence, math.log(LOWEST * unit), math.log(HIGHEST * unit)))
+    return max(found, _lowest(sums, found))
+
+
+def _lowest(sums: Sums, tried: float) -> float:
+    """The prior precision at which weights take up as many rows as they may; 0 where they take fewer at `tried`."""
+    most, P = TAKEN * sums.rows, len(sums.target)
+    if most >= P or P - tried * torch.cholesky_inverse(fit(sums, tried).factor).trace().item() <= most:
+        return 0.0
+    eigenvalues = torch.linalg.eigvalsh(sums.precision).clamp_min(0)
+
+    def taken(log_precision: float) -> float:
+        return (eigenvalues / (eigenvalues + math.exp(log_precision))).sum().item()
+
+    low, high = math.log(tried), math.log(eigenvalues.sum().item() / most)  # where they surely take fewer
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if taken(middle) > most else (low, middle)
+    return math.exp(high)
 
 
 def highest(function: Callable[[float], float], low: float, high: float, steps: int = STEPS) -> float:

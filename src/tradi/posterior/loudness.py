@@ -19,6 +19,7 @@ from tradi.posterior.distribution import State, WeightDistribution
 from tradi.posterior.randomness import Stream, key
 from tradi.posterior.recalibration import noise_factor
 from tradi.posterior.scale_search import Cost, ScaleSearch
+from tradi.prediction.likelihood import Likelihood
 
 SCALES = (2.0, 8.0, 32.0, 128.0)  # in tracked deviations; the paper's start, W(0), is some hundred of them
 SEARCHED = 8000  # training rows that members are conditioned on while scales are compared; all of them afterwards
@@ -183,6 +184,10 @@ class Averaged(Conditioning):
 
     def module(self, model: nn.Module) -> nn.Module:
         return self.components[0].conditioning.module(model)
+
+    @property
+    def network_likelihood(self) -> Likelihood:
+        return self.ways[0].likelihood
 
 
 def choose(

@@ -193,8 +193,12 @@ class Posterior:
         return self._parts.draw(self._weights, member, seed)
 
     def final(self) -> Ensemble:
-        """The network as training left it, as an ensemble of one: what everything is compared with."""
-        return Ensemble(sharing(self.model), [{}].__getitem__, 1, likelihood=self.likelihood)
+        """The network as training left it, as an ensemble of one: what everything is compared with.
+
+        For numbers it has the noise that it leaves on the training data by itself, not that of conditioned members.
+        """
+        own = None if self.conditioning is None else self.conditioning.network_likelihood
+        return Ensemble(sharing(self.model), [{}].__getitem__, 1, likelihood=own or self.likelihood)
 
     def noise(self, member: int, seed: int = 0) -> State:
         """The noise of one member by parameter name, before the scale.
@@ -290,7 +294,7 @@ class Posterior:
         The last linear layer is conditioned in closed form: for numbers at every member's own features, by Bayesian
         linear regression with the network's own noise; for labels by Laplace's approximation at the trained network's.
         Of a small network that predicts numbers, all weights are conditioned, through its derivatives. Prior precisions
-        have the highest evidence. See docs/method.md.
+        have the highest evidence. A frozen head is conditioned like any other. See docs/method.md.
 
         The loader is read once. At most 20,000 samples of it are kept, evenly spread over it; the rest counts as if
         it were like them.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import threading
+import math
 from dataclasses import dataclass
 from hashlib import blake2b
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-BLOCK = 1 << 16  # numbers drawn from one counter of the generator; part of what a seed means, so never change it
+BLOCK = 1 << 16  # normal numbers that belong together; part of what a seed means, so never change it
+HALF = BLOCK // 2
+CPU = torch.device("cpu")
+FULL = 1 << 8  # blocks that are drawn at once where an operation takes as long to start as to run
 
 
 def key(*parts: int | str) -> int:
@@ -23,57 +24,70 @@ def key(*parts: int | str) -> int:
 class Stream:
     """An endless sequence of float32 numbers, a function of (seed, member, name) and the index alone.
 
-    Any slice can be drawn by itself, so chunks, shards and devices all see the same numbers.
+    A number is a hash of its index and is computed where it is wanted. Chunks and shards see the same numbers, bit for
+    bit; another kind of processor may round the last bit otherwise.
     """
 
     seed: int
     member: int
     name: str
 
-    def normal(self, start: int, stop: int) -> Tensor:
-        """Standard normal numbers [start, stop)."""
-        return self._draw("normal", start, stop)
+    def normal(self, start: int, stop: int, device: torch.device = CPU) -> Tensor:
+        """Standard normal numbers [start, stop): two from every hash (Box and Muller), half a block apart."""
+        own, pieces = self._key("normal"), [torch.empty(0, device=device, dtype=torch.float32)]
+        last = -(-stop // BLOCK) if start < stop else 0
+        step = torch.get_num_threads() if device.type == "cpu" else FULL
+        for block in range(start // BLOCK, last, step):
+            blocks = min(step, last - block)
+            low, high = max(start - block * BLOCK, 0), min(stop - block * BLOCK, blocks * BLOCK)
+            if high <= HALF:
+                radius, angle = _polar(_hashes(own, block * HALF + low, high - low, device))
+                pieces.append(angle.cos_().mul_(radius))
+            else:
+                radius, angle = (
+                    x.view(blocks, HALF) for x in _polar(_hashes(own, block * HALF, blocks * HALF, device))
+                )
+                both = torch.cat([angle.cos().mul_(radius), angle.sin_().mul_(radius)], 1)
+                pieces.append(both.view(-1)[low:high])
+        return pieces[1] if len(pieces) == 2 else torch.cat(pieces)
 
-    def uniform(self, start: int, stop: int) -> Tensor:
+    def uniform(self, start: int, stop: int, device: torch.device = CPU) -> Tensor:
         """Uniform numbers in [0, 1), [start, stop)."""
-        return self._draw("uniform", start, stop)
+        bits = _hashes(self._key("uniform"), start, stop - start, device)
+        return _shifted(bits, 40).float().mul_(2**-24)
 
-    def _draw(self, kind: str, start: int, stop: int) -> Tensor:
-        philox = key(self.seed, self.member, self.name, kind)
-        pieces = []
-        for block in range(start // BLOCK, -(-stop // BLOCK)):
-            first = block * BLOCK
-            generator = _generator(philox, block << 128)
-            size = min(stop - first, BLOCK)
-            numbers = (
-                generator.standard_normal(size, dtype=np.float32)
-                if kind == "normal"
-                else generator.random(size, dtype=np.float32)
-            )
-            pieces.append(numbers[max(start - first, 0) :])
-        if len(pieces) == 1:
-            return torch.from_numpy(pieces[0])
-        return torch.from_numpy(np.concatenate(pieces)) if pieces else torch.empty(0)
+    def _key(self, kind: str) -> tuple[int, int]:
+        bits = key(self.seed, self.member, self.name, kind)
+        return bits & MASK, bits >> 64
 
 
-_own = threading.local()  # a generator for every thread: to make one takes longer than to draw a few numbers
+MASK = (1 << 64) - 1
+GOLDEN, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
-def _generator(key: int, counter: int) -> np.random.Generator:
-    """What `Generator(Philox(key=key, counter=counter))` gives, until the thread asks for the next."""
-    if not hasattr(_own, "generator"):  # made when needed: importing numpy.random takes its time
-        _own.generator = np.random.Generator(np.random.Philox(0))
-    generator: np.random.Generator = _own.generator
-    generator.bit_generator.state = {
-        "bit_generator": "Philox",
-        "state": {"counter": _words(counter, 4), "key": _words(key, 2)},
-        "buffer": _words(0, 4),
-        "buffer_pos": 4,  # all of it is used up
-        "has_uint32": 0,
-        "uinteger": 0,
-    }
-    return generator
+def _hashes(key: tuple[int, int], start: int, count: int, device: torch.device) -> Tensor:
+    """64 random bits for each of `count` counters.
+
+    SplitMix64 (Steele et al. 2014; David Stafford's variant 13 of the mixing function), at a place that one half of the
+    key gives. The other half joins in the middle, so that no two streams are parts of one sequence.
+    """
+    x = torch.arange(count, device=device).mul_(_signed(GOLDEN)).add_(_signed(key[0] + (start + 1) * GOLDEN))
+    x.bitwise_xor_(_shifted(x, 30)).mul_(_signed(FIRST)).bitwise_xor_(_signed(key[1]))
+    x.bitwise_xor_(_shifted(x, 27)).mul_(_signed(SECOND))
+    return x.bitwise_xor_(_shifted(x, 31))
 
 
-def _words(number: int, count: int) -> NDArray[np.uint64]:
-    return np.frombuffer(number.to_bytes(8 * count, "little"), "<u8")
+def _polar(bits: Tensor) -> tuple[Tensor, Tensor]:
+    """Radius and angle of points that are normally distributed in the plane, from 32 bits each."""
+    radius = _shifted(bits, 32).float().add_(0.5).mul_(2**-32).log_().mul_(-2).sqrt_()
+    return radius, bits.int().float().mul_(math.pi * 2**-31)
+
+
+def _shifted(bits: Tensor, by: int) -> Tensor:
+    """Shifted to the right, with zeros from the left: torch's integers have a sign, which it would copy."""
+    return (bits >> by).bitwise_and_(MASK >> by)
+
+
+def _signed(number: int) -> int:
+    """The same 64 bits as an integer with a sign."""
+    return (number + (1 << 63) & MASK) - (1 << 63)

@@ -50,9 +50,10 @@ def check_agreement(
         if not all(math.isclose(a, b, rel_tol=TOLERANCE) for a, b in zip(own, theirs, strict=True)):
             raise RuntimeError(
                 f"{what} gave another posterior on rank {rank} (scale {own[0]:g}, member of norm {own[1]:g}) than on "
-                f"rank {other} (scale {theirs[0]:g}, member of norm {theirs[1]:g}): each was given data of its own. "
-                "Give every rank all of the data, without a DistributedSampler; or fit on rank 0 alone, "
-                "posterior.save(path) there, and tradi.load_posterior(path, model) on the others"
+                f"rank {other} (scale {theirs[0]:g}, member of norm {theirs[1]:g}): each has data of its own, or "
+                "BatchNorm's running statistics. "
+                "Give every rank all of the data, by tradi.gathered(loader) where each loads a part; or fit on rank 0 "
+                "alone, posterior.save(path) there, and tradi.load_posterior(path, model) on the others"
             )
 
 

@@ -54,6 +54,15 @@ def rows(module: Any, x: Tensor, output: Tensor, at: Tensor | None = None) -> Te
     return grouped.permute(2, 0, 1, 3).reshape(module.groups, -1, grouped.shape[-1])
 
 
+def at_nearest(labels: Tensor, size: torch.Size, wanted: torch.Size) -> Tensor:
+    """Labels of a map, (samples, positions, ...), at the positions of a map of another size, the nearest."""
+    index = torch.arange(size.numel(), device=labels.device).view(size)
+    for axis, (ours, theirs) in enumerate(zip(size, wanted, strict=True)):
+        places = (torch.arange(theirs, device=labels.device) + 0.5) * (ours / theirs)
+        index = index.index_select(axis, places.long())
+    return labels[:, index.reshape(-1)]
+
+
 @dataclass(frozen=True)
 class Form:
     """How the weight of a linear layer is laid out.

@@ -92,13 +92,20 @@ class ShardedPosterior(Posterior):
     ) -> ShardedEnsemble:
         """Members that run on all processes together; arguments are those of `Posterior.sample`.
 
+        What they refresh BatchNorm's statistics on must be the same batches on every process: see `tradi.gathered`.
+
         Raises:
-            RuntimeError: if the network has BatchNorm, whose statistics members would have to refresh.
+            RuntimeError: if BatchNorm is inside activation checkpointing or a compiled block.
         """
-        if refresh is not None or running_layers(self.model):
-            self._refuse("a refresh of BatchNorm's statistics")
+        if any(plain_name(name) != name for name in running_layers(self.model)):
+            self._refuse("a refresh of BatchNorm's statistics in a module that is wrapped")
         return ShardedEnsemble(
-            self._network, lambda i: self.draw(i, seed), members, likelihood=likelihood or self.likelihood
+            self._network,
+            lambda i: self.draw(i, seed),
+            members,
+            moved=self.moved,
+            refresh=self.refresh if refresh is None else refresh,
+            likelihood=likelihood or self.likelihood,
         )
 
     def final(self) -> Ensemble:
@@ -149,12 +156,6 @@ class ShardedPosterior(Posterior):
 
     def choose_scale(self, *_: Any, **__: Any) -> NoReturn:
         self._refuse("choose_scale")
-
-    def refreshing(self, *_: Any) -> NoReturn:
-        self._refuse("a refresh of BatchNorm's statistics")
-
-    def reconditioned(self, *_: Any) -> NoReturn:
-        self._refuse("a refresh of BatchNorm's statistics")
 
     def _with(self, parts: Parts) -> ShardedPosterior:
         return ShardedPosterior(self._network, parts)

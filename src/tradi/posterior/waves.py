@@ -25,7 +25,7 @@ class Wave:
 
     Args:
         theta: frequencies, (features,).
-        phi: phases, (features,), or (features, values) where every value has its own.
+        phi: phases, (features,).
         m: amplitudes, (features,).
     """
 
@@ -33,9 +33,10 @@ class Wave:
     phi: Numbers
     m: Numbers
 
-    def __call__(self, values: Tensor) -> Tensor:
-        theta, phi = (torch.from_numpy(x).to(values) for x in (self.theta, self.phi))
-        phi = phi.contiguous() if phi.ndim == 2 else phi[:, None]
+    def __call__(self, values: Tensor, phi: Tensor | None = None) -> Tensor:
+        """Its value everywhere; where every value has phases of its own, these are `phi`, (features, values)."""
+        theta = torch.from_numpy(self.theta).to(values)
+        phi = torch.from_numpy(self.phi).to(values)[:, None] if phi is None else phi.to(values).contiguous()
         cosines = torch.addcmul(phi, theta[:, None], values).cos_()
         # A matrix product would round by how many values there are, and a value's noise is its own wherever it is held.
         total = torch.zeros_like(values)

@@ -108,6 +108,10 @@ class WithoutRows(Conditioning):
         del model
         self._refuse()
 
+    @property
+    def network_likelihood(self) -> Likelihood:
+        return self.likelihood
+
     def rescaled(self, scale: float) -> WithoutRows:
         heaviest = max(self.shares, key=lambda one: one.share)
         return replace(self, shares=(replace(heaviest, share=1.0, scale=scale),))

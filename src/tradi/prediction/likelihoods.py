@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from tradi.prediction.class_likelihoods import Bernoulli, Classification, Tokens
@@ -31,7 +32,17 @@ __all__ = [
 KINDS: dict[str, type[Likelihood]] = {
     kind.__name__: kind for kind in (Classification, Gaussian, SquaredError, Bernoulli, Tokens)
 }
-CHOICES = ", ".join(f"tradi.likelihoods.{name}()" for name in KINDS)
+FORMS = (
+    "Classification() takes logits (batch, classes, ...) and whole numbers (batch, ...), Gaussian() a pair (mean, "
+    "variance) and numbers, SquaredError() and Bernoulli() outputs and targets of one shape, Tokens() logits (batch, "
+    "tokens, vocabulary) and tokens (batch, tokens)"
+)
+
+
+SHARES = (
+    "targets of every sample add up to 1, and one-hot or smoothed labels of classes are no labels for a posterior. Of "
+    "classes, pass their numbers, target.argmax(1); otherwise "
+)
 
 
 def likelihood_from_options(name: str, options: dict[str, Any]) -> Likelihood:
@@ -84,6 +95,8 @@ def infer(output: Any, target: Any) -> Likelihood:
         if last:
             raise _undecided(output, labels, "Classification(class_axis=-1)", "Tokens()", "Classification()")
     if same_shape(labels, values):
+        if _are_shares(labels):
+            raise _undecided(output, labels, "Bernoulli()", "SquaredError()", why=SHARES)
         binary = bool(((labels == 0) | (labels == 1)).all())
         if whole and binary:
             return Bernoulli()
@@ -117,9 +130,17 @@ def task_of(task: Likelihood | None, output: Any, target: Any) -> Likelihood:
     return task
 
 
-def _undecided(output: Any, target: Tensor, *candidates: str) -> TypeError:
-    names = " or ".join(f"tradi.likelihoods.{name}" for name in candidates) or f"one of {CHOICES}"
-    return TypeError(
-        f"outputs {described(output)} and targets {tuple(target.shape)} of {target.dtype} do not say which likelihood "
-        f"is meant: pass likelihood={names}"
-    )
+def _are_shares(labels: Tensor) -> bool:
+    """Whether targets of every sample are positive and add up to 1, as one-hot and smoothed labels do."""
+    if labels.ndim < 2 or labels.shape[1] < 2:
+        return False
+    total = labels.double().sum(1)
+    return bool((labels >= 0).all() and torch.allclose(total, torch.ones_like(total), atol=1e-3))
+
+
+def _undecided(output: Any, target: Tensor, *candidates: str, why: str = "") -> TypeError:
+    seen = f"outputs {described(output)} and targets {tuple(target.shape)} of {target.dtype}"
+    if not candidates:
+        return TypeError(f"{seen} fit none of tradi.likelihoods: {FORMS}; pass likelihood= where one is meant")
+    names = " or ".join(f"tradi.likelihoods.{name}" for name in candidates)
+    return TypeError(f"{seen} do not say which likelihood is meant: {why}pass likelihood={names}")

@@ -1,4 +1,4 @@
-"""Pictures of segmentations: what each method sees in an image, and how sure it is of it, two beside a slider."""
+"""Pictures of predictions. Of segmentations: what each method sees in an image, and how sure it is, beside a slider."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tradi.bench import BENCHMARKS
+from tradi.bench.boxes import DetectionProblem
 from tradi.bench.evaluation import Pictures
+from tradi.bench.problem import Problem
 from tradi.bench.results import Result, read_pictures
 from tradi.bench.segmentation import SegmentationProblem
 from tradi.extras import require
+from tradi.report.boxes import boxed
 from tradi.report.html import text
 from tradi.report.problems import OURS
 
@@ -42,8 +45,12 @@ def comparison(results: Sequence[Result], folder: Path, data: Path | None) -> st
             kept[result.key.method] = pictures
     if not kept:
         return ""
-    scenes = None if data is None else _scenes([r for r in results if r.key.method in kept], data)
+    problem = None if data is None else _problem([r for r in results if r.key.method in kept], data)
     first = next(iter(kept.values()))
+    if "boxes" in first:
+        shown = first["index"].tolist() if isinstance(problem, DetectionProblem) else []
+        return boxed(kept, {index: webp(problem.view(index), quality=75) for index in shown}, ABSENT)
+    scenes = problem if isinstance(problem, SegmentationProblem) else None
     views = {index: None if scenes is None else scenes.view(index) for index in first["index"].tolist()}
     stacks = "".join(stack(kept, place, view) for place, view in enumerate(views.values()))
     names = [*kept, *([] if scenes is None else ["image", "true classes"])]
@@ -129,7 +136,7 @@ def webp(image: Image, **options: Any) -> str:
     return f"data:image/webp;base64,{base64.b64encode(written.getvalue()).decode()}"
 
 
-def _scenes(results: Sequence[Result], data: Path) -> SegmentationProblem | None:
+def _problem(results: Sequence[Result], data: Path) -> Problem | None:
     """The problem that results are of, for its images; None where these, and no others, are not to be had."""
     key = results[0].key
     variants = BENCHMARKS[key.benchmark].variants if key.benchmark in BENCHMARKS else ()
@@ -150,4 +157,4 @@ def _scenes(results: Sequence[Result], data: Path) -> SegmentationProblem | None
             stacklevel=2,
         )
         return None
-    return problem if isinstance(problem, SegmentationProblem) else None
+    return problem

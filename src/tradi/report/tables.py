@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from tradi.bench.declaration import Declaration
 from tradi.bench.results import Result
-from tradi.bench.tables import ByMethod, ByVariant, Column, Overview, Published
+from tradi.bench.tables import ByMethod, ByVariant, Column, Overview, Paired, Published
 from tradi.report.compare import Runs, best, deviation, mean, runs
 from tradi.report.style import same
 
@@ -104,6 +105,8 @@ def of_benchmark(results: Sequence[Result], declared: Declaration) -> list[Table
             made.append(overview(own, table))
         elif isinstance(table, ByVariant):
             made += [by_variant(own, column, table) for column in table.columns]
+        elif isinstance(table, Paired):
+            made += [paired(own, column, table) for column in table.columns]
     for variant in dict.fromkeys(result.key.variant for result in own):
         made += _of_variant([result for result in own if result.key.variant == variant], declared)
     return made
@@ -193,6 +196,32 @@ def by_variant(results: Sequence[Result], column: Column, declared: ByVariant) -
         if "TRADI" in theirs and _behind(runs(own, "TRADI", column), theirs["TRADI"].value, printed):
             missed.append(variant)
     return Table(f"{declared.title}: {column.title}", heads, rows, declared.note + _missed(missed))
+
+
+def paired(results: Sequence[Result], column: Column, declared: Paired) -> Table:
+    """Variants down, and across by how much a method differs from others over the runs of both."""
+    variants = list(dict.fromkeys(result.key.variant for result in results))
+    heads = [Head(""), *(Head(f"minus {other}") for other in declared.others)]
+    rows = []
+    for variant in variants:
+        own = [result for result in results if result.key.variant == variant]
+        ours = runs(own, declared.method, column)
+        rows.append((variant, [_difference(ours, runs(own, other, column), column) for other in declared.others]))
+    note = (
+        f"{declared.method} minus the other method on the same seed and split: mean ± standard error. "
+        f"{'Positive' if column.higher else 'Negative'}: {declared.method} is ahead."
+    )
+    return Table(f"{declared.title}: {column.title} of {declared.method}, minus others", heads, rows, note)
+
+
+def _difference(ours: Runs, theirs: Runs, column: Column) -> Cell:
+    """The mean of the differences, its standard error, and of how many runs they are where there are more of ours."""
+    both = {key: ours[key] - theirs[key] for key in ours if key in theirs}
+    if not both:
+        return Cell()
+    spread, size = deviation(both), len(both)
+    error = None if spread is None else spread / math.sqrt(size)
+    return Cell(mean(both), error, column.digits, f"{size} of {len(ours)}" if size < len(ours) else "")
 
 
 def _beside(methods: Sequence[str], published: Sequence[str]) -> Iterator[tuple[str, bool]]:

@@ -6,12 +6,13 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tradi.tables.frames import Frame, Numbers, Series, TableError, is_text, listed, numbers, texts
+from tradi.tables.frames import NAMELESS, Frame, Numbers, Series, TableError, is_text, listed, numbers, texts
 
 MOST_CATEGORIES = 200
 FAR = 1e4  # standard deviations; a network is shown no number beyond
@@ -88,6 +89,8 @@ class Encoded:
 
 def why_not_used(column: Series) -> str | None:
     """What keeps a column from being an input, in words; None if nothing does."""
+    if NAMELESS.fullmatch(str(column.name)):
+        return "it has no name, like an index that pandas writes"
     there = column[column.notna()]
     if not len(there):
         return "it holds no values"
@@ -96,7 +99,7 @@ def why_not_used(column: Series) -> str | None:
     if not is_text(column):
         values, _ = numbers(column)
         return _why_not_numbers(values)
-    if not all(isinstance(value, str | bool) for value in there.iloc[:100]):
+    if not all(isinstance(value, str | bool | Decimal) for value in there.iloc[:100]):
         return f"it holds values of type {type(there.iloc[0]).__name__}"
     values, wrong = numbers(column)
     if not wrong.any():

@@ -87,5 +87,17 @@ def _ood(axes: Axes, findings: Findings) -> None:
     shown = np.minimum(findings.rows.score, 2 * threshold or 1.0)
     axes.hist(shown, bins=30, color=BLUE)
     axes.axvline(threshold, color=ORANGE, linestyle="--")
-    axes.text(threshold, axes.get_ylim()[1], f" threshold {threshold:.2f}", color=ORANGE, va="top")
+    side, away = ("right", -4) if threshold > np.mean(axes.get_xlim()) else ("left", 4)
+    axes.annotate(
+        f"threshold {threshold:.2f}",
+        (threshold, 1),
+        (away, 0),
+        xycoords=("data", "axes fraction"),
+        textcoords="offset points",
+        color=ORANGE,
+        ha=side,
+        va="top",
+    )
+    axes.margins(y=0.15)  # room for it above the bars
+    axes.yaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel="OOD score (beyond twice the threshold: at its end)", ylabel="rows")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
+import re
 import warnings
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +23,9 @@ Numbers = NDArray[np.float64]
 SEPARATORS = ",;\t"
 LOOKED_AT = 1 << 16  # bytes at the start of a file
 TRUTH = {"true": "1", "false": "0"}
+NAMELESS = re.compile(r"\(column \d+\)")  # what columns of a CSV file without a name are called
+COMMA = r"[+-]?\d+,\d+"  # a number with a decimal comma, or with one of thousands
+DECIMAL = r"[+-]?(?:\d+,(?:\d{1,2}|\d{4,})|(?:0|\d{4,}),\d+)"  # where it cannot be one of thousands
 SHOWN = 8  # names in a message
 
 
@@ -32,7 +37,7 @@ def read(path: Path) -> Frame:
     """The table in a file, its rows numbered from 0.
 
     All columns of a CSV file are text; they are separated by commas, semicolons or tabs, whichever its first line has
-    most of. Those of a Parquet file are as they are.
+    most of. Decimal commas become points where commas do not separate. Those of a Parquet file are as they are.
 
     Raises:
         TableError: if it is neither CSV nor Parquet, is damaged or empty, or names a column twice.
@@ -118,7 +123,7 @@ def listed(names: list[str]) -> str:
 
 def _tidy(column: Series) -> Series:
     """Text without blanks around it, missing where nothing is left."""
-    if not require("pandas", "tables").api.types.is_string_dtype(column.dtype):
+    if require("pandas", "tables").api.types.infer_dtype(column, skipna=True) != "string":
         return column
     stripped = column.str.strip()
     return stripped.mask(stripped == "")
@@ -126,6 +131,8 @@ def _tidy(column: Series) -> Series:
 
 def _read_csv(path: Path, start: bytes) -> Frame:
     pandas = require("pandas", "tables")
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise TableError(f"{path} is UTF-16 text: save it as UTF-8")
     if b"\0" in start:
         raise TableError(f"{path} is not a CSV file: it does not hold text")
     first = start.decode("utf-8-sig", "replace").lstrip().splitlines()[0]
@@ -140,8 +147,16 @@ def _read_csv(path: Path, start: bytes) -> Frame:
         raise TableError(f"{path} is not UTF-8 text ({error.reason}): save it as UTF-8") from error
     except (ValueError, pandas.errors.ParserWarning) as error:  # of pandas: rows of other lengths, open quotes
         raise TableError(f"{path} cannot be read as CSV: {' '.join(str(error).split())}") from error
-    frame.columns = _checked([str(name).strip() for name in names], path)
-    return frame
+    frame.columns = _checked([str(name).strip() or f"(column {place})" for place, name in enumerate(names, 1)], path)
+    return frame if separator == "," else frame.apply(_with_points)
+
+
+def _with_points(column: Series) -> Series:
+    """Decimal commas as points, in a column of which some number shows that its commas are not those of thousands."""
+    text = column.str.strip()
+    if not text.str.fullmatch(DECIMAL, na=False).any():
+        return column
+    return column.mask(text.str.fullmatch(COMMA, na=False), text.str.replace(",", "."))
 
 
 def _read_parquet(path: Path, start: bytes) -> Frame:

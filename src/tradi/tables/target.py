@@ -104,9 +104,10 @@ def target_of(name: str, column: Series, task: str) -> Target:
     if not classes:
         return Target(name, None, *_standard(name, found))
     if different > min(MOST_CATEGORIES, len(column) / 2):
+        text = f" is text, such as {str(column.iloc[0])!r}, and" if wrong.any() else ""
         raise TableError(
-            f"{name!r} has {different:,} different values in {len(column):,} rows, too many for classes: choose "
-            "another target, or group them"
+            f"{name!r}{text} has {different:,} different values in {len(column):,} rows, too many for classes: write "
+            "it as numbers, group them, or choose another target"
         )
     return Target(name, _in_order(set(_labels(column))))
 
