@@ -80,8 +80,6 @@ BY_HAND: tuple[Hand, ...] = (
      ("posterior/test_fisher.py::test_a_sample_whose_likelihood_is_not_finite_says_nothing",)),
     ("methods/tradi", "second.to(device, dtype, copy=True)", "second.to(device, dtype)",
      ("methods/test_tradi.py::test_a_state_that_was_loaded_is_no_part_of_the_tracker",)),
-    ("methods/tradi", "_state_dtype(weight.parameter), copy=True)", "_state_dtype(weight.parameter))",
-     ("methods/test_tradi.py::test_a_state_that_was_loaded_is_no_part_of_the_tracker",)),
     ("metrics/calibration", "known[:: -(-len(known) // ENOUGH)]", "known[:ENOUGH]", ("metrics/test_calibration.py",)),
     ("storage/tensors", "with replacing(path) as file", 'with Path(path).open("wb") as file',
      ("methods/test_deep_ensemble.py::test_a_run_whose_file_could_not_be_finished_leaves_none",)),
