@@ -73,6 +73,7 @@ def test_workers_of_ray_predict_what_one_process_does() -> None:
     assert "1024 points by 2 workers, identical to one process: True" in done.stdout
 
 
+@pytest.mark.filterwarnings("ignore:all members are the trained network")  # Laplace's, after so few epochs
 def test_methods_are_compared_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:
     example("compare_methods").main(epochs=4, networks=2)
     lines = capsys.readouterr().out.splitlines()

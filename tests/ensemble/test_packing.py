@@ -49,7 +49,7 @@ ENSEMBLES: dict[str, tuple[Callable[[], tradi.Ensemble], Callable[[], nn.Module]
 
 
 def other_run() -> tradi.Posterior:
-    return tracked(small(7), TRAIN_NUMBERS, mean_error).fit(TRAIN_NUMBERS, numbers(32, 1))
+    return tracked(small(8), TRAIN_NUMBERS, mean_error).fit(TRAIN_NUMBERS, numbers(32, 1))
 
 
 @pytest.mark.parametrize("name", ENSEMBLES)

@@ -293,7 +293,7 @@ def test_bad_input_names_cause_and_remedy() -> None:
         posterior.choose_scale(problem(), refresh=[])
     with pytest.raises(ValueError, match="must be below 3, got 255; negative ones are ignored"):
         posterior.choose_scale([(X, torch.full((16,), 255))], refresh=problem())
-    with pytest.raises(TypeError, match=r"\(16, 1\) of torch.int64 do not say which likelihood is meant"):
+    with pytest.raises(TypeError, match=r"\(16, 1\) of torch.int64 fit none of tradi.likelihoods"):
         posterior.choose_scale([(X, torch.zeros(16, 1, dtype=torch.int64))], refresh=problem())
     with pytest.raises(TypeError, match="targets must be tensors or arrays of numbers, got list"):
         posterior.choose_scale([(X, ["0"] * 16)], refresh=problem())

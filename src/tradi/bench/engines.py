@@ -7,7 +7,7 @@ its own results, whole or not at all, so that one whose process is lost can run 
 from __future__ import annotations
 
 import os
-import socket
+import platform
 import threading
 import time
 from collections import deque
@@ -130,7 +130,7 @@ def _shares(ray: Any, jobs: int | None) -> tuple[int, int]:
 
 def _on_node(work: Work, case: Case, options: Options) -> list[Failure]:
     if not declared(options.out, case.benchmark).exists():  # better known now than after training
-        where = f"{options.out} is not the same folder on node {socket.gethostname()}: --out must be one that all share"
+        where = f"{options.out} is not the same folder on node {platform.node()}: --out must be one that all share"
         return _all_of(case, options, where)
     left = {name: case.methods[name] for name in case.missing(options.out)}  # after what a lost process has written
     return work(replace(case, methods=left), options)

@@ -83,7 +83,7 @@ class DeepEnsemble:
         if len({type(module) for module in modules}) > 1:
             raise ValueError(
                 "fit() conditioned all weights of some runs and the last layer of others, so that members have no "
-                "architecture in common: sample from each run by itself"
+                "architecture in common: fit the runs together, DeepEnsemble(posteriors).fit(train, validation)"
             )
         # Everything in a run's own module, since all members run in the first run's.
         trained = [tensors_in(module) for module in modules]

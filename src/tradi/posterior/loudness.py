@@ -143,7 +143,8 @@ def averaged(everything: Sequence[Judged]) -> tuple[Component, ...]:
     own = [one for one in everything if type(one.conditioning) is best]
     shares = torch.tensor([one.support for one in own], dtype=torch.float64).softmax(0).tolist()
     kept = [(share, one) for share, one in zip(shares, own, strict=True) if share > math.exp(-NEGLIGIBLE)]
-    return tuple(Component(share, one.scale, one.conditioning) for share, one in kept)
+    total = sum(share for share, _ in kept)
+    return tuple(Component(share / total, one.scale, one.conditioning) for share, one in kept)
 
 
 class Averaged(Conditioning):
