@@ -52,7 +52,6 @@ KNOWN: dict[str, Style] = {
     "tradi": Style(0, 0, 0),
     "tradiasinthepaper": Style(0, 1, 3),
     "tradiasreleased": Style(0, 2, 4),
-    "tradituned": Style(0, 3, 5),
     "tradinothingtracked": Style(5, 1, 0),
     "multitradi": Style(7, 0, 2),
     "deepensemble": Style(1, 1, 1),
