@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 
+from tradi.bench.evaluate import evaluate
 from tradi.bench.mnist import HELD_OUT, load_near
-from tradi.bench.toy import FUNCTIONS, load_function
+from tradi.bench.toy import FUNCTIONS, POINTS, load_function, network
 from tradi.data import mnist
 from tradi.data.toy import toy
+from tradi.methods import SingleNetwork
 
 
 def test_mnist_near_learns_eight_digits_and_meets_the_others_in_testing(data_root: Path) -> None:
@@ -42,3 +45,14 @@ def test_toy_functions_are_noisy_where_they_are_seen_and_exact_on_the_grid(name:
     assert not torch.equal(other.train[1], data.train[1])
     again = load_function(name, tmp_path, 0, 0)
     assert torch.equal(again.train[1], data.train[1])
+
+
+def test_a_result_holds_as_much_of_a_band_as_its_figure_shows(tmp_path: Path) -> None:
+    data = load_function("sine", tmp_path, 0, 0)
+    ensemble = SingleNetwork(network(data, None)).sample()
+    (band,) = evaluate(ensemble, data).curves.values()
+    assert len(band.pop("train_x")) == len(band.pop("train_y")) == POINTS
+    assert {len(values) for values in band.values()} == {len(data.extra["grid"][::3])}
+    assert band["x"] == pytest.approx(data.extra["grid"][::3, 0].tolist(), rel=1e-4)
+    assert band["truth"] == pytest.approx(data.extra["truth"][::3, 0].tolist(), rel=1e-4)
+    assert len(json.dumps(band)) < 8000

@@ -39,7 +39,7 @@ def precision(shift: int = 0) -> dict[str, Any]:
 def band(width: float = 1.0) -> dict[str, Any]:
     x = [place / 4 for place in range(-8, 9)]
     flat = {"mean": [0.5 * v for v in x], "sd": [width] * len(x), "epistemic_sd": [width / 2] * len(x)}
-    return {"x": x, **flat, "grid": x, "truth": [v / 2 for v in x], "train_x": [0.0, 1.0], "train_y": [0.1, 0.4]}
+    return {"x": x, **flat, "truth": [v / 2 for v in x], "train_x": [0.0, 1.0], "train_y": [0.1, 0.4]}
 
 
 CURVES: dict[str, Any] = {

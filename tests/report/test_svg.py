@@ -152,7 +152,7 @@ def test_the_ablation_has_a_row_for_every_setting_and_a_line_at_the_default() ->
 
 def test_a_band_stands_beside_the_ideal_one_where_it_is_known() -> None:
     curve = band(1.0)
-    known = curve | {"ideal_mean": curve["truth"], "ideal_variance": [0.25] * len(curve["grid"])}
+    known = curve | {"ideal_mean": curve["truth"], "ideal_variance": [0.25] * len(curve["x"])}
     assert "class=ideal" not in charts.bands({"TRADI": [curve]}, METHODS)
     drawn = charts.bands({"TRADI": [known]}, METHODS, charts.BAND)
     low, high = (vertices(path) for path in re.findall(r"<path class=ideal d='([^']*)'", drawn))

@@ -105,9 +105,7 @@ def _regression(prediction: GaussianMixture, ensemble: Ensemble, data: Data) -> 
     if "grid" in data.extra:  # one-dimensional: a picture, and what lies outside the range of the data
         grid = data.extra["grid"]
         whole = _in_unit(_predicted(ensemble, grid, data), data)
-        curves["regression_band"] = as_lists(metrics.regression_band(whole, grid)) | {
-            name: values.flatten().tolist() for name, values in data.extra.items()
-        }
+        curves["regression_band"] = _band(whole, data)
         among = (grid.abs() <= data.train[0].abs().max())[:, 0]
         for place, rows in (("inside", among), ("outside", ~among)):
             part = GaussianMixture(whole.means[:, rows], whole.variances[:, rows])
@@ -117,6 +115,15 @@ def _regression(prediction: GaussianMixture, ensemble: Ensemble, data: Data) -> 
             ratio = part.variance.sqrt() / ideal.variance.sqrt()
             numbers[f"{place}/sd_over_ideal"] = ratio.mean().item()
     return numbers, curves
+
+
+def _band(whole: GaussianMixture, data: Data) -> dict[str, list[float]]:
+    """What the figure of a one-dimensional regression shows: every third point of the grid, all to five digits."""
+    along = {name: data.extra[name].flatten().tolist() for name in ("truth", "ideal_mean", "ideal_variance")}
+    along |= as_lists(metrics.regression_band(whole, data.extra["grid"]))
+    thinned = {name: values[::3] for name, values in along.items()}
+    points = {name: data.extra[name].flatten().tolist() for name in ("train_x", "train_y")}
+    return {name: [float(f"{v:.5g}") for v in values] for name, values in (thinned | points).items()}
 
 
 def _in_unit(prediction: GaussianMixture, data: Data) -> GaussianMixture:

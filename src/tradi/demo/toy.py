@@ -40,7 +40,7 @@ def regress(data: Toy, seed: int, members: int = 50) -> Part:
         "Exact GP": GaussianMixture(*(part[None] for part in known.ideal())),
     }
     bands = {name: metrics.regression_band(p, data.grid) for name, p in predictions.items()}
-    beside = {"grid": data.grid, "truth": data.truth, "train_x": known.x, "train_y": known.y}
+    beside = {"truth": data.truth, "train_x": known.x, "train_y": known.y}
     lists = {name: values.flatten().tolist() for name, values in beside.items()}
     curves = {name: [as_lists(band) | lists] for name, band in bands.items()}
     return Part(

@@ -187,8 +187,8 @@ def bands(curves: Curves, methods: Methods, size: tuple[float, float] = SMALL) -
     ends = min(seen) - margin, max(seen) + margin
     panels = []
     for name, (curve, *_) in curves.items():
-        x = curve["x"][::3]
-        mean, sd, epistemic = (torch.tensor(curve[part])[::3] for part in ("mean", "sd", "epistemic_sd"))
+        x = curve["x"]
+        mean, sd, epistemic = (torch.tensor(curve[part]) for part in ("mean", "sd", "epistemic_sd"))
         plot = svg.Plot(34, 6, size[0] - 40, size[1] - 40, (x[0], x[-1]), ends)
         widths = ((2 * sd, "sd2"), (sd, "sd1"), (epistemic, "epistemic"))
         points = [plot.place(*point) for point in zip(curve["train_x"], curve["train_y"], strict=True)]
@@ -196,7 +196,7 @@ def bands(curves: Curves, methods: Methods, size: tuple[float, float] = SMALL) -
             plot.axes("x", "y", yticks=svg.ticks(ends, 6)),
             *(svg.fill(plot.band(x, (mean - w).tolist(), (mean + w).tolist()), kind) for w, kind in widths),
             svg.stroke(plot.line(list(zip(x, mean.tolist(), strict=True)))),
-            svg.stroke(plot.line(list(zip(curve["grid"][::3], curve["truth"][::3], strict=True))), kind="truth"),
+            svg.stroke(plot.line(list(zip(x, curve["truth"], strict=True))), kind="truth"),
             *(svg.stroke(plot.line(edge), kind="ideal") for edge in _ideal(curve)),
             f"<g class=points>{svg.markers(Style(0, 0, 0), points)}</g>",
         ]
@@ -210,8 +210,8 @@ def _ideal(curve: Curve) -> list[svg.Points]:
     """The edges of the band, two standard deviations wide, that an ideal prediction has, where it is known."""
     if "ideal_variance" not in curve:
         return []
-    around = [2 * math.sqrt(variance) for variance in curve["ideal_variance"][::3]]
-    middle = list(zip(curve["grid"][::3], curve["ideal_mean"][::3], around, strict=True))
+    around = [2 * math.sqrt(variance) for variance in curve["ideal_variance"]]
+    middle = list(zip(curve["x"], curve["ideal_mean"], around, strict=True))
     return [[(x, mean + sign * width) for x, mean, width in middle] for sign in (-1, 1)]
 
 
