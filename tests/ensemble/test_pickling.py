@@ -50,13 +50,10 @@ def test_fitted_members_and_masks_are_the_same_in_a_process_of_their_own(tmp_pat
         assert torch.equal(second, ensemble[1](X))
 
 
-def test_a_tracker_is_no_pickle_but_its_state_and_its_posterior_are() -> None:
+def test_a_posterior_is_the_same_after_pickling() -> None:
     model = network()
     optimizer = sgd(model)
     tracker = tradi.TRADI(model, optimizer)
     train(model, optimizer, 3)
-    with pytest.raises(TypeError, match=r"cannot be pickled: pickle tracker\.state_dict\(\)"):
-        pickle.dumps(tracker)
-    tracker.load_state_dict(pickle.loads(pickle.dumps(tracker.state_dict())))
     posterior = tracker.posterior()
     assert torch.equal(pickle.loads(pickle.dumps(posterior)).sample(2)(X), posterior.sample(2)(X))

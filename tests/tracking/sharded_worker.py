@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -207,6 +208,8 @@ def check_errors(folder: Path) -> None:
         tradi.TRADI(model, adam(model), covariance=tradi.FullCovariance())
     with pytest.raises(TypeError, match="SWAG cannot follow"):
         SWAG(model, adam(model), every=1)
+    with pytest.raises(TypeError, match=r"save tracker\.state_dict\(\) with torch\.distributed\.checkpoint"):
+        pickle.dumps(tradi.TRADI(model, adam(model)))
     wide = nn.Linear(4, 4)
     fully_shard(wide, mesh=mesh(), shard_placement_fn=lambda p: Shard(p.ndim - 1))
     with pytest.raises(TypeError, match=r"weight has placements .*Shard\(0\)"):

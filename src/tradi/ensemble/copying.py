@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Sequence
 from types import MethodType
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -29,7 +30,7 @@ def unwrap(model: nn.Module) -> nn.Module:
         model = inner
 
 
-def copied(model: nn.Module, own: Collection[str] = ()) -> nn.Module:
+def copied(model: nn.Module, own: Collection[str] = (), memo: dict[int, Any] | None = None) -> nn.Module:
     """A copy of the user's own module: all that training can change is copied, and frozen parameters are shared.
 
     A frozen parameter (`requires_grad=False`) has an object of its own in the copy, around the same memory.
@@ -38,13 +39,14 @@ def copied(model: nn.Module, own: Collection[str] = ()) -> nn.Module:
     Args:
         model: it is left as it is.
         own: names of parameters that are copied though they are frozen.
+        memo: of `copy.deepcopy`, by which what refers to the model is copied with it.
 
     Raises:
         RuntimeError: if the module cannot be copied; it says why.
     """
     model = unwrap(model)
     named = model.named_parameters()
-    return _copy(model, [p for name, p in named if not p.requires_grad and name not in own])
+    return _copy(model, [p for name, p in named if not p.requires_grad and name not in own], memo)
 
 
 def sharing(model: nn.Module, own: Collection[str] = ()) -> nn.Module:
@@ -60,9 +62,10 @@ def sharing(model: nn.Module, own: Collection[str] = ()) -> nn.Module:
     return _copy(model, [p for name, p in model.named_parameters() if name not in own])
 
 
-def _copy(model: nn.Module, shared: list[nn.Parameter]) -> nn.Module:
+def _copy(model: nn.Module, shared: list[nn.Parameter], memo: dict[int, Any] | None = None) -> nn.Module:
+    memo = {} if memo is None else memo
     # torch refuses to copy what a forward left behind on a module (the old weight_norm, a cached activation).
-    memo: dict[int, Tensor] = {id(t): t.detach().clone() for t in _attributes(model) if not t.is_leaf}
+    memo |= {id(t): t.detach().clone() for t in _attributes(model) if not t.is_leaf}
     for parameter in shared:
         if type(parameter) is nn.Parameter and not parameter.is_inference():  # of which torch counts the changes
             memo[id(parameter)] = nn.Parameter(parameter.detach(), parameter.requires_grad)

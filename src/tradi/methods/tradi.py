@@ -154,6 +154,9 @@ class TRADI(Tracker):
     def options(self) -> dict[str, Any]:
         return _as_numbers(self.kalman) | {"joint": self._joint}
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_gains"}  # for steps alone
+
     def snapshot(self) -> Posterior:
         blocks = self._current()
         mean: dict[str, Tensor] = {}

@@ -59,6 +59,9 @@ class Fingerprint:
         self._seen: float | None = None  # such a change, until it is known that the step moved anything
         self._looks: dict[tuple[Weight, ...], _Look] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_looks": {}}  # a copy's weights lie elsewhere
+
     def take(self, moved: list[Weight]) -> None:
         """After a step: remember some values of the weights that it moved."""
         if self._seen is not None:

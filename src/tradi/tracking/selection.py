@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -136,6 +136,11 @@ def as_predicate(select: Select) -> Callable[[Weight], bool]:
         f"select must be a name pattern, a module type, a function of (name, module, parameter) "
         f"or a sequence of these, got {select!r}"
     )
+
+
+def is_among(names: Collection[str], weight: Weight) -> bool:
+    """Whether a weight has one of these names: a selection that reaches other processes, as functions may not."""
+    return weight.name in names
 
 
 def flat(tensor: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -14,13 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tradi.ensemble.copying import check_copyable, unwrap
+from tradi.ensemble.copying import check_copyable, copied, unwrap
 from tradi.posterior.posterior import Posterior
 from tradi.sharding import Place, holds_everywhere, is_sharded_model, reshard
 from tradi.tracking.checkpoint import check_state, saved_shapes, shapes
 from tradi.tracking.recognition import MARKED_OTHERS, OTHER_WEIGHTS, Fingerprint, is_same, values_of
 from tradi.tracking.replicas import check_same
-from tradi.tracking.selection import Select, Weight, as_predicate, check_trackable, flat, named_weights
+from tradi.tracking.selection import Select, Weight, as_predicate, check_trackable, flat, is_among, named_weights
 from tradi.tracking.step_lock import StepLock
 from tradi.tracking.unseen import Unseen
 from tradi.tracking.unwrapping import check_train_mode, unwrapped
@@ -31,6 +32,9 @@ UNSEEN = (
     "unpickled optimizer loses its hooks: attach to the copy"
 )
 
+
+# What a pickle of a tracker leaves behind: that is detached.
+OF_THIS_PROCESS = ("_lock", "_handles", "_unseen")
 
 # The weights that an optimizer step has just moved, each with its group's learning rate (negative if it maximises).
 Rates = dict[Weight, float]
@@ -50,6 +54,8 @@ class Tracker(ABC):
       about once.
 
     A snapshot may be taken in another thread than the one that trains: it waits for the end of an optimizer step.
+    A pickled tracker is a copy of this moment, with its model, and detached: `posterior()` works in another process,
+    and no step is seen there.
 
     Args:
         model: also compiled, or wrapped for data-parallel training or by Fabric.
@@ -197,7 +203,8 @@ class Tracker(ABC):
             for handle in self._handles:
                 handle.remove()
             self._fingerprint.forget_places()
-            self._unseen.stop()
+            if self._handles:
+                self._unseen.stop()
         if self._handles and not self.steps:
             warnings.warn(UNSEEN, stacklevel=2)
         self._handles = []
@@ -207,11 +214,27 @@ class Tracker(ABC):
         del memo
         return self
 
-    def __reduce__(self) -> Any:
-        raise TypeError(
-            "a tracker follows an optimizer in this process and cannot be pickled: pickle tracker.state_dict(), which "
-            "load_state_dict() reads where the other process has attached a tracker; or pickle tracker.posterior()"
-        )
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy of what was tracked, of the model and of the options, which no later step changes.
+
+        Optimizers and what follows them in this process stay here, and weights are selected by name.
+        """
+        if self.is_sharded:
+            raise TypeError(
+                "the weights are sharded over processes, and so is what was tracked: save tracker.state_dict() with "
+                "torch.distributed.checkpoint"
+            )
+        with self._lock.between_steps():
+            names = frozenset(self.selected)
+            memo: dict[int, Any] = {}
+            copied(self.model, own=names, memo=memo)
+            kept = {name: value for name, value in vars(self).items() if name not in OF_THIS_PROCESS}
+            kept |= {"_is_selected": partial(is_among, names), "_taken": dict(enumerate(self._taken.values()))}
+            return copy.deepcopy(kept, memo)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._lock, self._handles = StepLock(), []
 
     def __enter__(self) -> Any:
         return self
@@ -332,7 +355,7 @@ class Tracker(ABC):
         """What was marked, if the model has the marked weights; None if it has those of the last step."""
         if not self.steps:
             raise RuntimeError(UNSEEN)
-        check_train_mode(self._taken)
+        check_train_mode(one for one in self._taken if isinstance(one, Optimizer))  # a pickle has their numbers
         own, best = self.selected, self._best
         marked = best is not None and saved_shapes(best) == shapes(own) and is_same(best["fingerprint"], own)
         if best is not None and holds_everywhere(marked, self.model):
