@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,33 @@ def test_what_is_there_is_not_run_again_and_a_killed_sweep_goes_on(tmp_path: Pat
     assert [list(case.methods) for case in left] == [["TRADI"], *[list(METHODS)] * 3]
     done(BLOBS, options)
     assert cases(BLOBS, options) == []
+
+
+@dataclass(frozen=True)
+class Meanwhile(Single):
+    """A method during which another process on the same folder goes through all that is left."""
+
+    out: Path = Path()
+
+    def ensemble(self, runs: Sequence[Any], data: Problem, seed: int) -> Any:
+        assert done(BLOBS, Options(self.out, self.out, seeds=(0,), splits=(0,)))[1] == []
+        return super().ensemble(runs, data, seed)
+
+
+def test_what_another_process_has_done_meanwhile_is_not_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benchmark = replace(BLOBS, methods={"Meanwhile": Meanwhile(out=tmp_path), **METHODS})
+    written, names = results.Result.write, []
+
+    def write(result: results.Result, folder: Path) -> Path:
+        names.append(result.key.method)
+        return written(result, folder)
+
+    monkeypatch.setattr(results.Result, "write", write)
+    _, failures = done(benchmark, Options(tmp_path, tmp_path, seeds=(0,), splits=(0,)))
+    assert failures == []
+    assert names == [*METHODS, "Meanwhile"]
 
 
 def test_a_failed_method_is_reported_and_the_others_go_on(tmp_path: Path) -> None:

@@ -122,6 +122,63 @@ def test_a_run_of_other_settings_or_trackers_is_trained_anew(tmp_path: Path) -> 
         assert same(run(path, shorter), run(None, shorter))
 
 
+@dataclass(frozen=True, eq=False)
+class Overtaken(Mortal):
+    """Data whose reader meanwhile sees another process put its own file in the place of this one's."""
+
+    theirs: Path = Path()
+    place: Path = Path()
+
+    def training(self, batch: int) -> Any:
+        return _Overtaken(super().training(batch), self.theirs, self.place)
+
+
+@dataclass
+class _Overtaken:
+    loader: _Mortal
+    theirs: Path
+    place: Path
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for number, batch in enumerate(self.loader):
+            if number == 1 and self.theirs.exists():
+                self.theirs.rename(self.place)
+            yield batch
+
+
+def overtaken(theirs: Path, place: Path, epochs: int) -> Overtaken:
+    data = load(Path(), 0, 0)
+    return Overtaken(data.train, data.validation, data.test, data.ood, epochs=epochs, theirs=theirs, place=place)
+
+
+def both_killed(folder: Path, methods: list[Following] = METHODS) -> Path:
+    """The file of two processes, the other of which had done four epochs and this one three."""
+    theirs, place = folder / "theirs.pt", folder / "run.pt"
+    with pytest.raises(KilledError):
+        run(theirs, methods=methods, problem=mortal(4))
+    with pytest.raises(KilledError):
+        run(place, problem=overtaken(theirs, place, 3))
+    return place
+
+
+def test_the_further_of_two_processes_with_one_file_is_kept(tmp_path: Path) -> None:
+    assert same(run(both_killed(tmp_path), problem=mortal(RECIPE.epochs - 4)), run(None))
+
+
+def test_what_is_further_without_a_tracker_is_no_substitute(tmp_path: Path) -> None:
+    assert same(run(both_killed(tmp_path, METHODS[:1]), problem=mortal(RECIPE.epochs - 3)), run(None))
+
+
+def test_a_damaged_file_of_another_process_is_replaced(tmp_path: Path) -> None:
+    theirs, place = tmp_path / "theirs.pt", tmp_path / "run.pt"
+    theirs.write_bytes(b"half a file")
+    run(place, problem=overtaken(theirs, place, epochs=-1))
+    assert same(run(place, problem=mortal(0)), run(None))
+
+
 def test_trackers_that_a_resumed_run_leaves_behind_are_spoken_of(tmp_path: Path) -> None:
     killed(tmp_path / "run.pt", RECIPE, after=4)
     with pytest.warns(UserWarning, match="goes on without the trackers of methods that are not asked for now"):

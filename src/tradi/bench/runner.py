@@ -54,6 +54,8 @@ def run_case(case: Case, options: Options) -> list[Failure]:
     trained = _Trainings(case, variant, problem, options.out, methods)
     failures = []
     for name, method in methods.items():
+        if case.key(name).is_done(options.out):
+            continue  # by another process, since this one began
         try:
             result: dict[str, Any] = {
                 "key": case.key(name),

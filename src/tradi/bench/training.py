@@ -31,6 +31,8 @@ from tradi.progress import track
 from tradi.storage.atomic import write_whole
 from tradi.tracking.tracker import Tracker
 
+DIGEST = 32  # bytes before a checkpoint
+
 # Attaches a tracker, given how many steps an epoch has and the recipe.
 Attach = Callable[[nn.Module, Optimizer, int, Recipe], Tracker]
 
@@ -135,7 +137,7 @@ class _Training:
         self.seconds += time.perf_counter() - started
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Kept:
     """A run as it is kept in a file, with all that decides how it goes on: a resumed run is the uninterrupted one.
 
@@ -145,6 +147,7 @@ class _Kept:
         epochs: of the whole run.
         run: what is kept.
         schedule: of its learning rate.
+        known: the first bytes of the file that this process has written last.
     """
 
     path: Path | None
@@ -152,6 +155,7 @@ class _Kept:
     epochs: int
     run: _Training
     schedule: LRScheduler
+    known: bytes = b""
 
     def resume(self) -> int:
         """Put the run where the file left it, or leave all as it was; the number of epochs that are done.
@@ -177,9 +181,25 @@ class _Kept:
         return done
 
     def write(self, epochs: int) -> None:
-        """Replace the file in one go: a killed process leaves no half of one."""
-        if self.path is not None:
-            write_whole(self.path, _packed(self._state(epochs)))
+        """Replace the file in one go: a killed process leaves no half of one. What is further stays."""
+        if self.path is not None and not self._is_further(self.path, epochs):
+            content = _packed(self._state(epochs))
+            write_whole(self.path, content)
+            self.known = content[:DIGEST]
+
+    def _is_further(self, path: Path, epochs: int) -> bool:
+        """Whether another process has put the same run there, with more epochs done."""
+        if not path.exists():
+            return False
+        with path.open("rb") as file:
+            if file.read(DIGEST) == self.known:
+                return False
+        try:
+            saved = _unpacked(path.read_bytes())
+            mine = saved["settings"] == self.settings and self.run.trackers.keys() <= saved["trackers"].keys()
+            return bool(mine and saved["epochs"] > epochs)
+        except Exception:  # whatever a decoder may say of a damaged file
+            return False
 
     def _state(self, epochs: int) -> dict[str, Any]:
         run = self.run
@@ -230,7 +250,7 @@ def _packed(state: dict[str, Any]) -> bytes:
 
 
 def _unpacked(content: bytes) -> dict[str, Any]:
-    digest, packed = content[:32], content[32:]
+    digest, packed = content[:DIGEST], content[DIGEST:]
     if hashlib.sha256(packed).digest() != digest:
         raise ValueError("it is damaged, or no checkpoint of a run")
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
