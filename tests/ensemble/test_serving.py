@@ -201,6 +201,7 @@ def test_exports_give_the_same_for_any_batch(case: str, what: str, tmp_path: Pat
             torch.testing.assert_close(torch.tensor(array), ours, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.skipif(torch.__version__.startswith("2.6."), reason="torch 2.6 cannot trace derivatives in forward mode")
 @pytest.mark.filterwarnings("ignore")  # as above
 def test_linearised_members_are_exported_with_a_fixed_batch() -> None:
     module = loud(regressor(small)).as_module()
