@@ -10,8 +10,9 @@ from tests.report.made import full, result
 from tradi.bench import BENCHMARKS
 from tradi.bench.results import Result
 from tradi.report.charts import Methods
+from tradi.report.compare import in_trainings
 from tradi.report.problems import DETECTION, LIKELIHOOD, problems
-from tradi.report.summary import costs, in_trainings, rivals, score, summary
+from tradi.report.summary import costs, rivals, score, summary
 
 DECLARED = {name: one.declaration() for name, one in BENCHMARKS.items()}
 
@@ -102,22 +103,28 @@ def test_the_summary_says_where_tradi_wins_and_loses_and_draws_all_methods() -> 
     assert turned.count("class='verdict ahead'") == 2
 
 
-def test_the_summary_answers_a_manager_in_two_sentences_and_folds_the_seconds() -> None:
+def test_the_summary_answers_a_manager_in_three_cards_and_folds_the_benchmarks() -> None:
     made = results(0.1, **{"Single network": 0.0, "SWAG": 0.0})
     several = [
         replace(full("Deep Ensemble of 5", seed, better=0.3), notes={"steps": [9] * 5}, seconds={"training": 10.0})
         for seed in (0, 1, 2)
     ]
     written = summary([*made, *several], DECLARED, Methods(["TRADI", "Single network", "SWAG", "Deep Ensemble of 5"]))
-    alone, ensemble = re.findall(r"<li><b>(.*?)</li>", re.search(r"<ul class=answers>.*?</ul>", written)[0])  # type: ignore[index]
-    assert alone.startswith("Against the single network</b> (the same network alone, 1 training), TRADI (")
-    assert "is better on <b class=ahead>2</b> of 2 problems, level on <b class=level>0</b>" in alone
-    assert "5 trainings), TRADI" in ensemble
-    assert ensemble.endswith("worse on <b class=behind>2</b>.")
-    units, _, folded = written.partition("What does it cost?")[2].partition("<details>")
-    assert "in trainings" in units
-    assert "mnist-ood: seconds" not in units
-    assert "mnist-ood: seconds" in folded
+    cards = re.findall(r"<li>(<strong>.*?)</li>", re.search(r"<ul class=answers>.*?</ul>", written)[0])  # type: ignore[index]
+    unknown, probabilities, cost = cards
+    for card in (unknown, probabilities):
+        assert "Against the single network: better on <b class=ahead>1</b> of 1 problems" in card
+        assert "Against a Deep Ensemble: better on <b class=ahead>0</b> of 1 problems" in card
+        assert card.endswith("worse on <b class=behind>1</b></p>")
+    assert "TRADI: <b>1</b> training<" in cost
+    assert "a Deep Ensemble: <b>5</b> trainings<" in cost
+    (table,) = re.findall(r"<table class=scores>.*?</table>", written)
+    widths = [int(width) for width in re.findall(r"class=cost><span style='width:(\d+)%'", table)]
+    assert widths == [16, 16, 16, 80], "TRADI, the single network, SWAG, five networks"
+    whole, _, folded = written.rpartition(">What does it cost?")[2].partition("<details>")
+    assert "in trainings" in whole
+    assert "mnist-ood" not in whole
+    assert "mnist-ood" in folded
 
 
 def test_every_row_has_a_scale_of_its_own_and_no_auc_is_above_a_hundred() -> None:
@@ -146,7 +153,17 @@ def test_costs_are_in_units_of_one_plain_training() -> None:
     assert in_trainings(several) == pytest.approx(2)
     assert in_trainings(replace(alone, notes={})) is None
     table = costs([alone, several], ["TRADI", "Deep Ensemble of 2"])
-    assert table.texts == [["TRADI", "1", "1.50", "15.0"], ["Deep Ensemble of 2", "2", "2.00", "20.0"]]
+    assert table.texts == [["TRADI", "1", "1.50", "1.50"], ["Deep Ensemble of 2", "2", "2.00", "2.00"]]
+
+
+def test_a_time_is_the_median_of_a_benchmark_and_then_over_benchmarks() -> None:
+    def took(benchmark: str, *shares: float) -> list[Result]:
+        made = [result("TRADI", seed, benchmark=benchmark) for seed in range(len(shares))]
+        seconds = [{"training": 2.0, "preparing": 2.0 * share - 2.0} for share in shares]
+        return [replace(one, seconds=own) for one, own in zip(made, seconds, strict=True)]
+
+    table = costs([*took("toy", 4, 5, 9), *took("uci", *[1.5] * 9), *took("mnist", 1.1, 1.1)], ["TRADI"])
+    assert table.texts == [["TRADI", "1", "1.50", "5.00", "1.50", "1.10"]]
 
 
 def test_a_method_far_behind_the_others_does_not_squeeze_them() -> None:

@@ -19,10 +19,10 @@ def test_cells_are_mean_and_deviation_and_the_papers_stand_beside() -> None:
     results = [result("A", 0, nll=1.0, accuracy=0.9), result("A", 1, nll=2.0, accuracy=0.7)]
     results += [result("B", 0, nll=0.2), result("B", 1, nll=1.1)]
     table = by_method("t", results, [NLL, ACCURACY], {"B": {"nll": 0.4}, "theirs": {"nll": 0.5}})
-    assert [head.title for head in table.heads] == ["", "NLL", "paper: NLL", "accuracy %", "training, s"]
+    assert [head.title for head in table.heads] == ["", "NLL", "paper: NLL", "accuracy %", "time, in trainings"]
     assert table.texts == [
-        ["A", "1.50 ± 0.71", "", "80.0 ± 14.1", "2.5"],
-        ["B", "0.65 ± 0.64", "0.40", "", "2.5"],
+        ["A", "1.50 ± 0.71", "", "80.0 ± 14.1", "1.00"],
+        ["B", "0.65 ± 0.64", "0.40", "", "1.00"],
         ["paper: theirs", "", "0.50", "", ""],
     ]
     assert "| **0.65 ± 0.64** |" in table.markdown()
@@ -60,8 +60,8 @@ def test_a_method_with_fewer_runs_says_so_and_is_not_compared() -> None:
 def test_the_note_says_on_how_many_cores_results_were_made() -> None:
     one = result("A", nll=1.0)
     two = replace(result("A", 1, nll=1.0), made_by=one.made_by | {"threads": 2})
-    assert by_method("t", [one], [NLL], {}).note.endswith("of training. Evaluated on 1 core.")
-    assert by_method("t", [one, two], [NLL], {}).note.endswith("of training. Evaluated on 1 or 2 cores.")
+    assert by_method("t", [one], [NLL], {}).note.endswith("without tracking, on 1 core.")
+    assert by_method("t", [one, two], [NLL], {}).note.endswith("without tracking, on 1 or 2 cores.")
     assert by_method("t", [one, two], [NLL], {}).made == "Made at commit c."
 
 

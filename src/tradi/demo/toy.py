@@ -49,7 +49,7 @@ def regress(data: Toy, seed: int, members: int = 50) -> Part:
         {name: _measured(prediction, data) for name, prediction in predictions.items()},
         str(posterior.scale_search),
         {"toy-band": figures.regression_band(bands, data.truth, known.x, known.y)},
-        lambda methods: charts.bands(curves, methods, SIZE) + f"<p class=note>{charts.BANDS}</p>",
+        lambda methods: charts.bands(curves, methods, SIZE),
     )
 
 

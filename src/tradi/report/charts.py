@@ -18,10 +18,10 @@ from tradi.report.style import DASHES, PALETTE, Style, is_first, styles
 
 Curve = dict[str, Any]
 Curves = Mapping[str, Sequence[Curve]]  # by method: a curve for every run
-WIDTH, HEIGHT = 340, 285
+WIDTH, HEIGHT = 300, 265
 WIDE = 460
 SMALL = 190, 140
-BAND = 250, 180
+BAND = 380, 250
 IDEAL = "Green: two standard deviations of the ideal prediction, the exact GP's where the truth is drawn from a GP."
 BANDS = (
     "Line: mean. Bands: one and two standard deviations; dotted: the epistemic part, the members' disagreement. "
@@ -128,17 +128,17 @@ def _reliability(
     points: Mapping[str, tuple[Lines, Tensor]], edges: Sequence[float], ylabel: str, methods: Methods
 ) -> str:
     height = HEIGHT - 118
-    plot = svg.Plot(42, 8, WIDTH - 52, height, (0, 1), (0, 1))
+    plot = svg.Plot(50, 8, WIDTH - 60, height, (0, 1), (0, 1))
     decades = math.ceil(math.log10(max(1.0, *(count.max().item() for _, count in points.values())) * 1.01))
-    below = svg.Plot(42, height + 22, WIDTH - 52, 56, (0, 1), (0, max(1, decades)))
+    below = svg.Plot(50, height + 22, WIDTH - 60, 56, (0, 1), (0, max(1, decades)))
     parts = [
         plot.axes("", ylabel, xticks=[]),
         below.axes(
             "Confidence",
+            "Samples",
             yticks=sorted({0.0, float(decades // 2), float(decades)}),
             name=lambda power: svg.short(10**power),
         ),
-        svg.words(46, height + 33, "samples in each bin"),
         svg.stroke(plot.line([(0, 0), (1, 1)]), kind="guide"),
     ]
 
@@ -203,7 +203,8 @@ def bands(curves: Curves, methods: Methods, size: tuple[float, float] = SMALL) -
         about = f"Regression by {name}: mean, bands of one and two deviations, the true function and the points"
         panels.append(_panel(name, svg.drawing(*size, about, drawn), methods))
     large = " large" if size != SMALL else ""
-    return f"<div class='panels{large}'>{''.join(panels)}</div>"
+    note = BANDS + (f" {IDEAL}" if "ideal_variance" in first else "")
+    return f"<div class='panels{large}'>{''.join(panels)}</div><p class=note>{note}</p>"
 
 
 def _ideal(curve: Curve) -> list[svg.Points]:
@@ -227,7 +228,7 @@ def ablation(panels: Mapping[str, Mapping[str, Mapping[str, float]]], default: s
         settings = list(dict.fromkeys(setting for values in by_measure.values() for setting in values))
         everything = [value for values in by_measure.values() for value in values.values()]
         margin = 0.05 * (max(everything) - min(everything)) or 1.0
-        height, left = 16 * len(settings), 14 + 5.5 * max(map(len, settings))
+        height, left = 16 * len(settings), 14 + 6.3 * max(map(len, settings))
         ends = min(everything) - margin, max(everything) + margin
         plot = svg.Plot(left, 24, WIDE - left - 12, height, ends, (0, len(settings)))
         rows = {setting: len(settings) - place - 0.5 for place, setting in enumerate(settings)}

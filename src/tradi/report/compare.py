@@ -81,3 +81,12 @@ def best(numbers: Sequence[Runs], column: Column) -> int | None:
         if place != top and (ahead is None or not ahead.ahead or alike):
             return None
     return top
+
+
+def in_trainings(result: Result) -> float | None:
+    """Time until a method can predict, in units of one of its trainings without tracking."""
+    networks = len(result.notes.get("steps") or ())
+    trained = result.seconds["training"]
+    plain = trained - result.seconds.get("tracking", 0.0)
+    whole = trained + result.seconds.get("preparing", 0.0)
+    return whole / (plain / networks) if networks and plain > 0 else None

@@ -42,10 +42,7 @@ PANELS: dict[str, tuple[str, Callable[[Curves, Methods], str]]] = {
         "Mutual information: grey test data, coloured OOD data",
         partial(charts.histograms, xlabel="Mutual information, nats"),
     ),
-    "regression_band": (
-        f"Predictions of the first seed. {charts.BANDS} {charts.IDEAL}",
-        partial(charts.bands, size=charts.BAND),
-    ),
+    "regression_band": ("Predictions of the first seed", partial(charts.bands, size=charts.BAND)),
 }
 
 
@@ -114,9 +111,11 @@ def _section(
 ) -> str:
     """One benchmark: what is of all its variants, then a panel per variant, tables next to their figures."""
     made = of_benchmark(results, declared)
-    parts = [html.table(_ours_first(table)) for table in made if table.variant is None]
+    whole = [html.table(_ours_first(table)) for table in made if table.variant is None]
+    parts = [f"<div class=block>{''.join(f'<div class=tabled>{table}</div>' for table in whole)}</div>"]
     overviews = [table for table in declared.tables if isinstance(table, Overview)]
-    parts += [charts.ablation(by_problem(results, table), "TRADI") for table in overviews]
+    drawn = [by_problem(results, table) for table in overviews]
+    parts += [charts.ablation({spelled(name): one for name, one in each.items()}, OURS) for each in drawn]
     if not overviews and any(result.curves for result in results):
         parts.append(methods.legend(list(dict.fromkeys(result.key.method for result in results))))
     panels: dict[str, str] = {}

@@ -14,7 +14,7 @@ from tradi.report.compare import deviation, mean
 from tradi.report.html import text
 from tradi.report.problems import DETECTION, LIKELIHOOD, OURS, Problem, problems
 from tradi.report.style import FIRST, Style, is_first, known
-from tradi.report.tables import BOLD, Cell, Head, Table
+from tradi.report.tables import BOLD, Cell, Head, Table, time
 
 STRIP = 280, 46
 LANES = 6
@@ -22,7 +22,7 @@ EVERYTHING = 100.0  # no AUC is above it
 # A question, what it is about in two words, and how it is answered.
 QUESTIONS = {
     DETECTION: (
-        "Does it notice what it was not trained for?",
+        "Does it notice the unknown?",
         "detecting the unknown",
         "How often an input from elsewhere gets a higher score than a familiar one (AUC, %): 50 is chance, 100 is "
         "always. The score is mutual information, or one minus the confidence where there is a single network.",
@@ -34,21 +34,18 @@ QUESTIONS = {
     ),
 }
 UNITS = (
-    "Time until it predicts: training, tracking, and what comes after training; the median over all runs, in units of "
-    "one training of the same network without tracking."
-)
-SECONDS = (
-    "Means over variants, seeds and splits, on the machine and beside the jobs that happened to run: compare the units "
-    "above, not the seconds."
+    "Time until it predicts: training, tracking, and what comes after training, in units of one training of the same "
+    "network without tracking. Medians over the runs of a benchmark, and then over benchmarks."
 )
 VERDICTS = {"ahead": "Ahead of every rival", "level": "Level with the best rival", "behind": "Behind a rival"}
 CONTROL = "tradinothingtracked"
-LEAD = "TRADI makes an ensemble out of one training run. How does it compare with the alternatives, and at what cost?"
-# The two that a reader asks about first, and what they are.
-ASKED = {
-    "singlenetwork": ("the single network", "the same network alone"),
-    "deepensemble": ("a Deep Ensemble", "several networks, each trained from scratch"),
-}
+LEAD = (
+    "TRADI makes an ensemble out of one training run. Here it is compared with the same network alone, with a Deep "
+    "Ensemble (several networks, each trained from scratch), and with other methods."
+)
+COSTS = "What does it cost?"
+# The two that a reader asks about first.
+ASKED = {"singlenetwork": "the single network", "deepensemble": "a Deep Ensemble"}
 IN_TABLES = f"In tables, {BOLD[0].lower()}{BOLD[1:]}"
 SCALES = "Every row has a scale of its own, better to the right; a triangle at the left end is further off."
 ABOUT = (
@@ -66,7 +63,7 @@ def summary(results: Sequence[Result], declarations: Mapping[str, Declaration], 
         benchmarks = {one.benchmark for one in compared}
         paid = costs([result for result in results if result.key.benchmark in benchmarks], names)
         if any(one.verdict for one in compared):
-            parts += [_answers(compared, paid), _scores(compared), _places(compared)]
+            parts += [_answers(compared, paid), _scores(compared, paid), _places(compared)]
         parts += [
             f"<p class=note>{text(f'{ABOUT} {SCALES} {IN_TABLES}')}</p>",
             methods.legend(names),
@@ -100,29 +97,48 @@ def score(met: Sequence[tuple[Problem, str]], question: str) -> tuple[int, int, 
 
 
 def _answers(compared: Sequence[Problem], paid: Table) -> str:
-    """Against whom a reader asks about first: on how many problems TRADI is better and worse, and what each costs."""
-    times = {name: cells[1].value for name, cells in paid.rows}
-    items = []
-    for name, met in rivals(compared).items():
-        if known(name) in ASKED:
-            whom, what = ASKED[known(name)]
-            each = [score(met, question) for question in QUESTIONS]
-            ahead, level, behind = (sum(counts) for counts in zip(*each, strict=True))
-            took = _times([times[own] for own in dict.fromkeys(own for _, own in met)])
-            ours = _times([times[OURS]])
-            items.append(
-                f"<li><b>Against {whom}</b> ({what}"
-                f"{f', {took}' if took else ''}), TRADI{f' ({ours})' if ours else ''} is better on "
-                f"<b class=ahead>{ahead}</b> of {ahead + level + behind} problems, level on <b class=level>{level}</b> "
-                f"and worse on <b class=behind>{behind}</b>.</li>"
-            )
-    return f"<ul class=answers>{''.join(items)}</ul>\n" if items else ""
+    """Per question, on how many problems TRADI is better and worse than whom a reader asks about first; and costs."""
+    times = _times_of(paid)
+    met = {known(name): (name, found) for name, found in rivals(compared).items() if known(name) in ASKED}
+    cards = []
+    for question, (title, _, _) in QUESTIONS.items():
+        counts = [(ASKED[key], score(found, question)) for key, (_, found) in met.items()]
+        lines = [_line(whom, found) for whom, found in counts if sum(found)]
+        if lines:
+            cards.append(f"<li><strong>{title}</strong>{''.join(lines)}</li>")
+    paying = [(OURS, OURS), *((name, ASKED[key]) for key, (name, _) in met.items())]
+    took = "".join(f"<p>{whom}: {_in_words(times[name])}</p>" for name, whom in paying if name in times)
+    cards.append(f"<li><strong>{COSTS}</strong>{took}</li>" if took else "")
+    return f"<ul class=answers>{''.join(cards)}</ul>\n" if met else ""
 
 
-def _times(trainings: Sequence[float | None]) -> str:
-    """The time of so many plain trainings, in words; nothing where it is not known."""
-    found = sorted({f"{value:.1f}".removesuffix(".0") for value in trainings if value is not None}, key=float)
-    return f"{' or '.join(found)} training{'' if found == ['1'] else 's'}" if found else ""
+def _line(whom: str, counts: tuple[int, int, int]) -> str:
+    ahead, level, behind = counts
+    return (
+        f"<p>Against {whom}: better on <b class=ahead>{ahead}</b> of {ahead + level + behind} problems, level on "
+        f"<b class=level>{level}</b>, worse on <b class=behind>{behind}</b></p>"
+    )
+
+
+def _times_of(paid: Table) -> dict[str, list[float]]:
+    """By a name for all sizes of an ensemble: time until it predicts, in trainings, on every benchmark."""
+    found: dict[str, list[float]] = {}
+    for name, cells in paid.rows:
+        own = [cell.value for cell in cells[2:] if cell.value is not None]
+        if own:
+            found.setdefault(name.partition(" of ")[0] if is_first(name) else name, []).extend(own)
+    return found
+
+
+def _in_words(times: Sequence[float]) -> str:
+    """The median, and the range over benchmarks."""
+    middle, low, high = (_short(value) for value in (statistics.median(times), min(times), max(times)))
+    around = f" ({low} to {high}, by benchmark)" if low != high else ""
+    return f"<b>{middle}</b> training{'' if middle == '1' else 's'}{around}"
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
 
 
 def _places(compared: Sequence[Problem]) -> str:
@@ -148,19 +164,31 @@ def _listed(own: Sequence[Problem]) -> str:
     return "; ".join(f"<b>{text(title)}</b> ({text(' · '.join(names))})" for title, names in by_title.items())
 
 
-def _scores(compared: Sequence[Problem]) -> str:
-    """One bar per rival and question: problems on which TRADI is ahead, level and behind."""
-    rows = []
+def _scores(compared: Sequence[Problem], paid: Table) -> str:
+    """One row per rival: on how many problems TRADI is ahead, level and behind, and what the rival costs."""
+    times = _times_of(paid)
+    longest = max((statistics.median(each) for each in times.values()), default=1.0)
+    rows = [_score_row(OURS, ["", ""], times[OURS], longest)] if OURS in times else []
     for name, met in rivals(compared).items():
-        cells = "".join(f"<td>{_bar(score(met, question))}</td>" for question in QUESTIONS)
-        rows.append(f"<tr><th scope=row>{text(name)}</th>{cells}</tr>")
-    heads = "".join(f"<th scope=col>{text(title)}</th>" for title, _, _ in QUESTIONS.values())
+        bars = [_bar(score(met, question)) for question in QUESTIONS]
+        rows.append(_score_row(name, bars, times.get(name, ()), longest))
+    heads = "".join(f"<th scope=col>{text(title)}</th>" for title in (*(each[0] for each in QUESTIONS.values()), COSTS))
     return (
-        "<div class=scroll tabindex=0 role=region aria-label='TRADI against each rival'><table class=scores>"
-        "<caption>TRADI against each rival: number of problems on which it is "
-        "<span class=ahead>ahead</span>, <span class=level>level</span> and <span class=behind>behind</span></caption>"
-        f"<thead><tr><th scope=col>rival</th>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>\n"
+        "<div class='scroll whole' tabindex=0 role=region aria-label='TRADI against each rival'><table class=scores>"
+        "<caption>TRADI against each rival: on how many problems it is "
+        "<span class=ahead>ahead</span>, <span class=level>level</span> and <span class=behind>behind</span>, and what "
+        "each costs, in trainings of one network</caption>"
+        f"<thead><tr><th scope=col>method</th>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>\n"
     )
+
+
+def _score_row(name: str, bars: Sequence[str], times: Sequence[float], longest: float) -> str:
+    cost = ""
+    if times:
+        middle = statistics.median(times)
+        cost = f"<div class=cost><span style='width:{80 * middle / longest:.0f}%'></span>{_short(middle)}</div>"
+    cells = "".join(f"<td>{inner}</td>" for inner in (*bars, cost))
+    return f"<tr{html.OURS if name == OURS else ''}><th scope=row>{text(name)}</th>{cells}</tr>"
 
 
 def _bar(counts: tuple[int, int, int]) -> str:
@@ -240,39 +268,25 @@ def _dot(plot: svg.Plot, lane: float, places: Sequence[float]) -> Callable[[Styl
 
 
 def _costs(paid: Table) -> str:
-    """What can be compared between machines; the seconds are folded away."""
-    units = replace(paid, heads=paid.heads[:3], rows=[(name, cells[:2]) for name, cells in paid.rows], note=UNITS)
+    """All methods; the benchmarks one by one are folded away."""
+    whole = replace(paid, heads=paid.heads[:3], rows=[(name, cells[:2]) for name, cells in paid.rows])
     heads = [paid.heads[0], *paid.heads[3:]]
-    seconds = Table("Seconds until it predicts", heads, [(name, cells[2:]) for name, cells in paid.rows], paid.note)
-    folded = html.folded("Seconds, by benchmark", html.table(seconds))
-    return f"<section class=question><h3>What does it cost?</h3>{html.table(units)}{folded}</section>\n"
+    each = Table("Time until it predicts, in trainings", heads, [(name, cells[2:]) for name, cells in paid.rows])
+    folded = html.folded("By benchmark", html.table(each))
+    return f"<section class=question><h3>{COSTS}</h3>{html.table(whole)}{folded}</section>\n"
 
 
 def costs(results: Sequence[Result], names: Sequence[str]) -> Table:
-    """Trainings, time in units of one training, and seconds until a method can predict, by benchmark."""
+    """Networks that are trained, and the time until a method can predict, in units of one training, by benchmark."""
     benchmarks = list(dict.fromkeys(result.key.benchmark for result in results))
     heads = [Head(""), Head("networks trained", False), Head("time until it predicts, in trainings", False)]
-    heads += [Head(f"{benchmark}: seconds", False) for benchmark in benchmarks]
+    heads += [Head(benchmark, False) for benchmark in benchmarks]
     rows = []
     for name in names:
         own = [result for result in results if result.key.method == name]
         trained = [len(result.notes["steps"]) for result in own if result.notes.get("steps")]
-        cells = [Cell(statistics.fmean(trained), digits=0) if trained else Cell()]
-        shares = [share for result in own if (share := in_trainings(result)) is not None]
-        cells.append(Cell(statistics.median(shares), digits=2) if shares else Cell())
-        for benchmark in benchmarks:
-            seconds = [_until_it_predicts(result) for result in own if result.key.benchmark == benchmark]
-            cells.append(Cell(statistics.fmean(seconds), digits=1) if seconds else Cell())
-        rows.append((name, cells))
-    return Table("Cost of each method", heads, rows, SECONDS)
-
-
-def in_trainings(result: Result) -> float | None:
-    """Time until a method can predict, in units of one of its trainings without tracking."""
-    networks = len(result.notes.get("steps") or ())
-    plain = result.seconds["training"] - result.seconds.get("tracking", 0.0)
-    return _until_it_predicts(result) / (plain / networks) if networks and plain > 0 else None
-
-
-def _until_it_predicts(result: Result) -> float:
-    return result.seconds["training"] + result.seconds.get("preparing", 0.0)
+        cells = [time([one for one in own if one.key.benchmark == benchmark]) for benchmark in benchmarks]
+        medians = [cell.value for cell in cells if cell.value is not None]
+        whole = Cell(statistics.median(medians)) if medians else Cell()
+        rows.append((name, [Cell(statistics.fmean(trained), digits=0) if trained else Cell(), whole, *cells]))
+    return Table("Cost of each method", heads, rows, UNITS)

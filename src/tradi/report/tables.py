@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from tradi.bench.declaration import Declaration
 from tradi.bench.results import Result
 from tradi.bench.tables import ByMethod, ByVariant, Column, Overview, Paired, Published
-from tradi.report.compare import Runs, best, deviation, mean, runs
+from tradi.report.compare import Runs, best, deviation, in_trainings, mean, runs
 from tradi.report.style import same
 
 BOLD = "Bold: ahead of all others by more than the standard deviation of the difference, run by run."
@@ -150,9 +150,8 @@ def by_method(title: str, results: Sequence[Result], columns: Sequence[Column], 
         if any(column.metric in line for line in paper.values()):
             heads.append(Head(f"paper: {column.title}", column.higher, of_paper=True))
             cells.append([_published(line, column) for line in (*beside.values(), *others.values())])
-    seconds = [_seconds(results, method) for method in methods]
-    heads.append(Head("training, s"))
-    cells.append([Cell(value, digits=1) for value in seconds] + [Cell()] * len(others))
+    heads.append(Head("time, in trainings", False))
+    cells.append([time([r for r in results if r.key.method == method]) for method in methods] + [Cell()] * len(others))
     names = [*methods, *(f"paper: {name}" for name in others)]
     rows = [(name, [column[row] for column in cells]) for row, name in enumerate(names)]
     return Table(title, heads, rows, _about(results, columns, published), _commits(results))
@@ -167,7 +166,8 @@ def _about(results: Sequence[Result], columns: Sequence[Column], published: Publ
     goals = {column.metric: _published(theirs, column).value for column in columns}
     return (
         f"{f'Mean ± standard deviation over {count} seeds or splits' if count > 1 else 'One run'}. "
-        f"Seconds are of training. Evaluated on {' or '.join(map(str, cores))} {'core' if cores == [1] else 'cores'}."
+        "Time until it predicts: the median, in trainings of one network without tracking, on "
+        f"{' or '.join(map(str, cores))} {'core' if cores == [1] else 'cores'}."
         + _missed([title for title, (own, column) in ours.items() if _behind(own, goals.get(column.metric), column)])
     )
 
@@ -308,8 +308,10 @@ def _missed(what: Sequence[str]) -> str:
     return f" TRADI is behind the paper's TRADI: {', '.join(what)}." if what else ""
 
 
-def _seconds(results: Sequence[Result], method: str) -> float:
-    return statistics.fmean(r.seconds["training"] for r in results if r.key.method == method)
+def time(results: Sequence[Result]) -> Cell:
+    """Time until one method predicts, the median: seconds depend on the machine, shares of a training hardly do."""
+    found = [share for result in results if (share := in_trainings(result)) is not None]
+    return Cell(statistics.median(found)) if found else Cell()
 
 
 def _row(cells: Sequence[str]) -> str:
