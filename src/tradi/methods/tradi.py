@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from ctypes import c_float
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Any
@@ -13,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tradi._torch import foreach_lerp_, foreach_mul
 from tradi.ensemble.copying import copied
 from tradi.filter.equations import Gains, Rate
 from tradi.filter.kalman import Kalman, Observation, State, observe
@@ -45,7 +45,7 @@ class Block:
         pieces = zip(self.weights, values.split(self.sizes), strict=True)
         return {weight.name: piece.clone().view(weight.local.shape) for weight, piece in pieces}
 
-    def saved(self, gradients: dict[Weight, Tensor], moved_at: dict[Weight, int], joint: bool) -> dict[str, Any]:
+    def saved(self, gradients: dict[Weight, float], moved_at: dict[Weight, int], joint: bool) -> dict[str, Any]:
         """What a checkpoint holds of it; tensors are sharded as the weights are."""
         places = {weight.name: weight.place for weight in self.weights}
         mean, second = self.by_name(self.state.mean), self.state.second.clone()
@@ -124,7 +124,7 @@ class TRADI(Tracker):
         self.covariance = covariance
         self._joint = covariance is not None and covariance.joint
         self._blocks: dict[Weight, Block] = {}
-        self._gradients: dict[Weight, Tensor] = {}  # the average square of a weight's gradient, one number
+        self._gradients: dict[Weight, float] = {}  # the average square of a weight's gradient
         self._moved_at: dict[Weight, int] = {}  # the last step that moved a weight
         self._gains = lru_cache(maxsize=2)(kalman.gains)  # mostly, all weights count the same steps
         super().__init__(model, optimizer, select)
@@ -182,7 +182,7 @@ class TRADI(Tracker):
         """The average squared gradient of every weight it is known of, by name."""
         found = {}
         for weight in (weight for block in blocks for weight in block.weights):
-            here = self._gradients[weight].item() if weight in self._gradients else math.nan
+            here = self._gradients.get(weight, math.nan)
             found[weight.name] = here if weight.place is None else math.fsum(weight.place.of_all(here))
         return {name: value for name, value in found.items() if not math.isnan(value)}
 
@@ -200,7 +200,7 @@ class TRADI(Tracker):
     def load_tracked_state(self, state: dict[str, Any]) -> None:
         own = self.selected
         blocks: dict[Weight, Block] = {}
-        gradients: dict[Weight, Tensor] = {}
+        gradients: dict[Weight, float] = {}
         moved_at: dict[Weight, int] = {}
         try:
             for saved in state["weights"].values():
@@ -209,7 +209,7 @@ class TRADI(Tracker):
                     blocks |= dict.fromkeys(block.weights, block)
                     moved_at |= {own[name]: operator.index(step) for name, step in saved["moved"].items()}
                     squares = {own[name]: _saved_gradient(rows, own[name]) for name, rows in saved["gradient"].items()}
-                    gradients |= {weight: square for weight, square in squares.items() if not square.isnan()}
+                    gradients |= {weight: square for weight, square in squares.items() if not math.isnan(square)}
             started = operator.index(state["started"])
         except (AttributeError, LookupError, TypeError, RuntimeError) as error:
             raise ValueError(f"the checkpoint is damaged: {type(error).__name__}: {error}") from error
@@ -231,33 +231,28 @@ class TRADI(Tracker):
             now = block.state.advance(self._gains)
             if now is not None:
                 due.setdefault(now, []).append(block)
+        if not due:
+            return
         seen = [w for blocks in due.values() for block in blocks for w in block.weights if w in moved]
         gradients = _gradient_norms(seen)
-        if not seen or not self.usable(seen, gradients.values()):
+        if not self.usable(seen, gradients.values()):
             return
         for now, blocks in due.items():
             for block in blocks:
                 block.state.observed = block.state.step
             observe(self.kalman.equations, [block.seen(self.kalman, moved) for block in blocks], now)
-            known = [w for block in blocks for w in block.weights if w in gradients]
-            self._average_gradients(known, [gradients[w] for w in known], now.variance)
+            known = [weight for block in blocks for weight in block.weights if weight in gradients]
+            self._average_gradients({weight: gradients[weight] for weight in known}, now.variance)
 
-    @torch.no_grad()
-    def _average_gradients(self, weights: list[Weight], sizes: list[Tensor], gain: float) -> None:
+    def _average_gradients(self, sizes: dict[Weight, float], gain: float) -> None:
         """Average the squared gradients over the filter's memory: how much a layer's weights matter to the loss.
 
         Of a sharded weight that is what the part here adds to the average; only a posterior needs the sum.
         """
-        if not weights:
-            return
-        squares = foreach_mul(foreach_mul(sizes, sizes), [1 / weight.parameter.numel() for weight in weights])
-        fresh = {w: square for w, square in zip(weights, squares, strict=True) if not self._is_tracked(w, square)}
-        self._gradients |= fresh
-        if len(fresh) < len(weights):
-            foreach_lerp_([self._gradients[w] for w in weights], squares, gain)
-
-    def _is_tracked(self, weight: Weight, square: Tensor) -> bool:
-        return weight in self._gradients and self._gradients[weight].device == square.device
+        for weight, size in sizes.items():
+            square = size * size / weight.parameter.numel()
+            before = self._gradients.get(weight, square)
+            self._gradients[weight] = _rounded(before + gain * (square - before), weight)
 
     def _is_settled(self, weight: Weight) -> bool:
         """Whether a weight was frozen well before the end; all are frozen, perhaps, when training is over."""
@@ -306,20 +301,23 @@ def _started(kalman: Kalman, weights: list[Weight], joint: bool) -> State:
     return State(means[0], variances[0])  # one weight a block, whose memory these are
 
 
-def _by_row(weight: Weight, square: Tensor | None) -> Tensor:
+def _by_row(weight: Weight, square: float | None) -> Tensor:
     """What the weights here add to the average squared gradient, at the first row of them; NaN where it is not known.
 
     Cut and joined by rows, as weights are for other processes, the numbers keep their sum.
     """
     rows = weight.rows if weight.place is None else len(range(*weight.place.rows))
-    if square is None:
-        return weight.local.new_full((rows,), math.nan, dtype=_state_dtype(weight.parameter))
-    column = square.new_zeros(rows)
-    column[:1] = square
+    column = weight.local.new_full((rows,), math.nan if square is None else 0.0, dtype=_state_dtype(weight.parameter))
+    column[:1] = math.nan if square is None else square
     return column
 
 
-def _gradient_norms(weights: list[Weight]) -> dict[Weight, Tensor]:
+def _rounded(square: float, weight: Weight) -> float:
+    """As a checkpoint holds it, so that a run goes on from one bit for bit."""
+    return square if weight.parameter.dtype == torch.float64 else c_float(square).value
+
+
+def _gradient_norms(weights: list[Weight]) -> dict[Weight, float]:
     """The Euclidean norm of each weight's gradient, where it has a dense one."""
     pairs = [(w, w.local_gradient) for w in weights]
     known = [(w, g) for w, g in pairs if g is not None and g.layout == torch.strided]
@@ -348,10 +346,10 @@ def _saved_block(saved: dict[str, Any], own: dict[str, Weight], joint: bool) -> 
     return Block(weights, State(row.to(device, dtype), second.to(device, dtype, copy=True), step, observed))
 
 
-def _saved_gradient(rows: Tensor, weight: Weight) -> Tensor:
+def _saved_gradient(rows: Tensor, weight: Weight) -> float:
     if rows.shape != (weight.rows,):
         raise ValueError(f"the checkpoint is damaged: the gradient of {weight.name} has shape {tuple(rows.shape)}")
-    return part_of(rows, weight.place).sum().to(weight.local.device, _state_dtype(weight.parameter))
+    return part_of(rows, weight.place).sum().item()
 
 
 def _state_dtype(parameter: Tensor) -> torch.dtype:

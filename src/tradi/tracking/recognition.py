@@ -76,9 +76,9 @@ class Fingerprint:
         foreach_copy_([self._values[weight] for weight in look.weights], look.rows)
 
     def before_step(self, steps: int) -> None:
-        """Before a step: how far did the weights move since the last? Asked 64 times while the steps double."""
+        """Before a step: note how far the weights moved since the last."""
         self._seen = None
-        if steps % (1 << max(steps.bit_length() - 7, 0)) == 0:
+        if is_asked(steps):
             found = _change([_row(weight) for weight in self._values], self._values.values())
             self._seen = found if isfinite(found) else None  # other weights, or a training that diverged
 
@@ -117,6 +117,11 @@ class Fingerprint:
         return {weight: values for weight, values in self._values.items() if own.get(weight.name) is weight}
 
 
+def is_asked(steps: int) -> bool:
+    """Whether weights are looked at before the next step: 64 times while the steps double."""
+    return steps % (1 << max(steps.bit_length() - 7, 0)) == 0
+
+
 def row_shape(weight: Weight) -> torch.Size:
     """The shape of what is kept of a weight; of a sharded one, of what is kept of the whole."""
     return _row_of(torch.empty(weight.parameter.shape, device="meta")).shape
@@ -136,6 +141,7 @@ def is_same(state: dict[str, Any], own: Mapping[str, Weight]) -> bool:
 def _change(now: Sequence[Tensor], before: Iterable[Tensor]) -> float:
     # A model may have been moved, or converted to a coarser type, since; on the meta device it has no values.
     pairs = [(row, values.to(row)) for row, values in zip(now, before, strict=True) if not row.is_meta]
+    pairs = [(row, values) for row, values in pairs if not torch.equal(row, values)]  # mostly, none are left
     if any(row.shape != values.shape for row, values in pairs):
         return inf
     if not pairs:
@@ -166,7 +172,7 @@ def _row(weight: Weight) -> Tensor:
 def _row_of(row: Tensor) -> Tensor:
     """A short row from the inside of a weight; its edges are more often inputs that are always zero."""
     row = row.reshape(-1) if row.ndim == 0 or not row.numel() else row
-    while row.ndim > 1:
-        row = row[len(row) * 5 // 8]
-    first = max(len(row) * 5 // 8 - VALUES, 0)
-    return row[first : first + VALUES]
+    inside = [length * 5 // 8 for length in row.shape]
+    first = max(inside.pop() - VALUES, 0)
+    place: tuple[int | slice, ...] = (*inside, slice(first, first + VALUES))
+    return row[place]

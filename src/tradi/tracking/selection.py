@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tradi._torch import NORMS
-from tradi.sharding import Place, local
+from tradi.sharding import Place, is_sharded, local
 
 # Third-party layers (LlamaRMSNorm, EvoNorm2dS0) are named like torch's own.
 _NORMALISATION = re.compile("norm", re.IGNORECASE)
@@ -34,6 +34,9 @@ class Weight:
     parameter: nn.Parameter
     modules: tuple[nn.Module, ...]
 
+    def __post_init__(self) -> None:
+        self._is_sharded = is_sharded(self.parameter)  # asked at every step
+
     @property
     def layer(self) -> str:
         """Name of the module that owns the weight; weights of one layer are correlated."""
@@ -47,13 +50,13 @@ class Weight:
     @property
     def local(self) -> Tensor:
         """What this process holds of it: all of it, unless it is sharded."""
-        return local(self.parameter)
+        return local(self.parameter) if self._is_sharded else self.parameter
 
     @property
     def local_gradient(self) -> Tensor | None:
         """The gradient of what this process holds."""
         gradient = self.parameter.grad
-        return None if gradient is None else local(gradient)
+        return gradient if gradient is None or not self._is_sharded else local(gradient)
 
     @property
     def place(self) -> Place | None:

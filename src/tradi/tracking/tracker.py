@@ -8,11 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from math import isfinite
 from types import TracebackType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from tradi.ensemble.copying import check_copyable, copied, unwrap
@@ -21,11 +22,11 @@ from tradi.sharding import Place, holds_everywhere, is_sharded_model, reshard
 from tradi.tracking.checkpoint import check_state, saved_shapes, shapes
 from tradi.tracking.recognition import MARKED_OTHERS, OTHER_WEIGHTS, Fingerprint, is_same, values_of
 from tradi.tracking.replicas import check_same
-from tradi.tracking.selection import Select, Weight, as_predicate, check_trackable, flat, is_among, named_weights
+from tradi.tracking.selection import Select, Weight, as_predicate, check_trackable, is_among, named_weights
 from tradi.tracking.step_lock import StepLock
 from tradi.tracking.unseen import Unseen
 from tradi.tracking.unwrapping import check_train_mode, unwrapped
-from tradi.tracking.usable import all_usable, norms
+from tradi.tracking.usable import norms
 
 UNSEEN = (
     "no optimizer step was seen: attach before training, to the optimizer that is stepped. A deep-copied or "
@@ -312,19 +313,20 @@ class Tracker(ABC):
                     moved[weight] = lr
         return moved
 
-    def usable(self, weights: Iterable[Weight], also: Iterable[Tensor] = ()) -> bool:
+    def usable(self, weights: Iterable[Weight], also: Iterable[float] = ()) -> bool:
         """Whether all values of the weights are finite and can be squared; if not, the step is counted in `skipped`.
 
         Args:
             weights: those that are about to be read.
-            also: other numbers that are about to be used, such as norms of gradients.
+            also: other numbers that must be finite, such as norms of gradients.
         """
         weights = list(weights)
-        if all_usable([*norms([flat(weight.local) for weight in weights]), *also]):
+        sizes = norms([weight.local for weight in weights])
+        if all(map(isfinite, sizes)) and all(map(isfinite, also)):
             return True
         self.skipped += 1
         if self.skipped == 1:
-            named = [w.name for w in weights if not all_usable(norms([flat(w.local)]))] or ["a gradient"]
+            named = [w.name for w, size in zip(weights, sizes, strict=True) if not isfinite(size)] or ["a gradient"]
             warnings.warn(
                 f"{named[0]} is NaN, infinite or too large to be squared after step {self.steps}: such steps are left "
                 "out of what is tracked, and counted in tracker.skipped. Lower the learning rate, or clip gradients",
