@@ -82,6 +82,13 @@ def test_links_are_followed(tmp_path: Path) -> None:
 
 
 @POSIX
+def test_names_may_be_as_long_as_the_file_system_allows(tmp_path: Path) -> None:
+    path = tmp_path / ("\N{SLOTH}" * 63)  # 252 bytes of 255
+    with replacing(path) as file:
+        file.write(b"new")
+    assert path.read_bytes() == b"new"
+
+
 def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="pipe"):

@@ -64,12 +64,16 @@ def test_a_copy_gives_the_same_posterior_and_is_detached(attach: Attach) -> None
 @pytest.mark.parametrize("dumps", [pickle.dumps, ForkingPickler.dumps], ids=["pickle", "spawn"])
 def test_training_goes_on_and_changes_nothing_in_a_copy(attach: Attach, dumps: Callable[[Any], bytes]) -> None:
     model, optimizer, tracker = followed(attach)
+    model[1].requires_grad_(False)
     expected = outputs(tracker)
     copy = pickle.loads(dumps(tracker))  # multiprocessing shares the memory of tensors that it sends
     train(model, optimizer, 4)
     assert torch.equal(outputs(copy), expected)
     assert tracker.steps == 16
     assert not torch.equal(outputs(tracker), expected)
+    model[1].load_state_dict(network(2)[1].state_dict())
+    model[1].weight.detach().zero_()
+    assert torch.equal(outputs(copy), expected)
     train(copy.model, sgd(copy.model), 4)
     with pytest.raises(RuntimeError, match="not those of the last step that was seen"):
         copy.posterior()

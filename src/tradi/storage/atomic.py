@@ -29,7 +29,7 @@ def replacing(path: str | PathLike[str]) -> Iterator[BinaryIO]:
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {target.parent} does not exist: make it, or save elsewhere")
-    partial = target.with_name(f".{target.name[:64]}.{secrets.token_hex(8)}{PARTIAL}")
+    partial = target.with_name(f".{target.name[:48]}.{secrets.token_hex(8)}{PARTIAL}")
     try:
         _check_replaceable(target)
         with os.fdopen(os.open(partial, EXCLUSIVE, 0o666), "wb") as file:  # the kernel takes the umask off
@@ -61,7 +61,7 @@ def new_folder(path: str | PathLike[str]) -> Iterator[Path]:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(errno.EEXIST, "there is something already: remove it, or save elsewhere", str(path))
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name[:64]}.{secrets.token_hex(8)}{PARTIAL}")
+    partial = target.with_name(f".{target.name[:48]}.{secrets.token_hex(8)}{PARTIAL}")
     partial.mkdir()
     try:
         yield partial

@@ -24,7 +24,7 @@ def replacing_folder(path: Path, names: Collection[str]) -> Iterator[Path]:
         OSError: as `check_replaceable_folder` does, or if the disk is full; what was there before still is.
     """
     check_replaceable_folder(path, names)
-    partial = path.with_name(f".{path.name[:64]}.{secrets.token_hex(8)}{PARTIAL}")
+    partial = path.with_name(f".{path.name[:48]}.{secrets.token_hex(8)}{PARTIAL}")
     old = partial.with_name(f"{partial.name}.old")
     partial.mkdir()
     try:

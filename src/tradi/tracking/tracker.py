@@ -228,7 +228,7 @@ class Tracker(ABC):
         with self._lock.between_steps():
             names = frozenset(self.selected)
             memo: dict[int, Any] = {}
-            copied(self.model, own=names, memo=memo)
+            copied(self.model, own=dict(self.model.named_parameters()), memo=memo)  # multiprocessing shares memory
             kept = {name: value for name, value in vars(self).items() if name not in OF_THIS_PROCESS}
             kept |= {"_is_selected": partial(is_among, names), "_taken": dict(enumerate(self._taken.values()))}
             return copy.deepcopy(kept, memo)
