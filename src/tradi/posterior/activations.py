@@ -90,7 +90,7 @@ class Gathering:
     def add(self, seen: Seen) -> None:
         """Take a batch into account."""
         here, count = self._counts(seen.input) if isinstance(self._module, nn.Embedding) else self._products(seen)
-        self._sum = here if self._sum is None else self._sum + here
+        self._sum = here if self._sum is None else self._sum.add_(here)
         self._rows += count
 
     def _counts(self, tokens: Tensor) -> tuple[Tensor, int]:

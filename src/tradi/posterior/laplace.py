@@ -250,14 +250,16 @@ class Full:
         phi = rows.features.double()
         D = phi.shape[1]
         if curvature.ndim == 2:
-            H = torch.stack([phi.T @ (phi * column[:, None]) for column in curvature.T])
+            H = torch.stack([_gram(phi, column) for column in curvature.T])
         else:
             C = curvature.shape[1]
             H = phi.new_zeros(1, C, D, C, D)
-            for a in range(C):
+            for a in range(C - 1):
                 for b in range(a + 1):
-                    block = phi.T @ (phi * curvature[:, a, b, None])
-                    H[0, a, :, b] = H[0, b, :, a] = block
+                    H[0, a, :, b] = H[0, b, :, a] = _gram(phi, curvature[:, a, b])
+            # A number added to all logits changes nothing: the blocks of every row and column add up to zero.
+            H[0, -1] = -H[0].sum(0)
+            H[0, :, :, -1] = -H[0].sum(2)
             H = H.reshape(1, C * D, C * D)
         H *= rows.weight
         H.diagonal(dim1=1, dim2=2).add_(precision)
@@ -312,6 +314,15 @@ class Kronecker:
 
 
 Root = Full | Kronecker  # their tensors are contiguous, as they are in a file: sums are rounded alike after loading
+
+
+def _gram(phi: Tensor, share: Tensor) -> Tensor:
+    """Sum of share phi phi^T over the rows; of what is there twice, a quarter is not computed."""
+    half = phi.shape[1] // 2
+    left, right = phi.tensor_split([half], 1)
+    weighted = phi * share[:, None]
+    upper = left.T @ weighted
+    return torch.cat([upper, torch.cat([upper[:, half:].T, right.T @ weighted[:, half:]], 1)])
 
 
 def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
