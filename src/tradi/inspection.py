@@ -63,6 +63,7 @@ class Diagnostics:
         memory: of the mean's filter now, in steps: the inverse of its gain.
         stride: the filter looks at the weights at one of so many steps now; the default skips more the longer a run is.
         skipped: those of them that were left out, since weights or gradients were not finite or too large.
+        prior: what an earlier posterior knew, in words; empty if there was none.
     """
 
     layers: tuple[Layer, ...]
@@ -70,6 +71,7 @@ class Diagnostics:
     memory: float
     stride: int
     skipped: int
+    prior: str = ""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -111,6 +113,7 @@ class Diagnostics:
         looked = "every step" if self.stride == 1 else f"one step in {self.stride}"
         skipped = f", {self.skipped:,} of them left out" if self.skipped else ""
         lines = [f"{self.steps:,} steps seen{skipped}; memory {self.memory:,.0f} steps{share}; looks at {looked} now"]
+        lines += [self.prior] if self.prior else []
         rows = [HEAD, *(layer.cells for layer in self.layers)]
         widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
         for first, *others in rows:
@@ -183,6 +186,7 @@ def diagnostics(tracker: TRADI) -> Diagnostics:
         memory=_memory(tracker.kalman, tracker.steps),
         stride=_stride(tracker.kalman, tracker.steps),
         skipped=tracker.skipped,
+        prior="" if tracker.prior is None else str(tracker.prior),
     )
 
 

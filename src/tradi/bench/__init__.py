@@ -8,6 +8,7 @@ from tradi.bench.cifar import CIFAR10, CIFAR10_OOD
 from tradi.bench.mnist import MNIST, MNIST_NEAR, MNIST_OOD
 from tradi.bench.spec import Benchmark
 from tradi.bench.toy import TOY
+from tradi.bench.transfer import TRANSFER
 from tradi.bench.uci import UCI
 
 # In the order of the paper, and what it does not have at the end of its kind.
@@ -25,6 +26,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         CAMVID_DETECTION,
         STREETHAZARDS,
         BDD_ANOMALY,
+        TRANSFER,
         ABLATION,
     )
 }

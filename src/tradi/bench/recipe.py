@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, MultiStepLR
 
 from tradi.extras import require
 from tradi.models.regression import TwoStage
+from tradi.posterior.posterior import Posterior
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Recipe:
         decay: "cosine" or "polynomial" (of power 0.9) to 0, or the epochs after which the rate is divided by 10.
         stages: the two stages of regression, in place of `epochs` and `decay`.
         compiled: steps run through torch.compile, where there is a compiler: for trainings that outlast its minutes.
+        scratch: begin with random weights, where the benchmark has an earlier training to begin with.
+        prior: the posterior of that earlier training; the runner fills it in.
     """
 
     optimizer: str
@@ -40,6 +43,8 @@ class Recipe:
     decay: str | tuple[int, ...] = ()
     stages: TwoStage | None = None
     compiled: bool = False
+    scratch: bool = field(default=False, repr=False)
+    prior: Posterior | None = field(default=None, repr=False, compare=False)
 
     def late(self, steps: int, share: float) -> tuple[int, int]:
         """The step at which the last `share` of training begins, and the number of steps that follow at the least.

@@ -5,24 +5,27 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from tradi.bench.cases import RUN, Case, Options, cases
 from tradi.bench.engines import Failure, in_processes, in_this_process, on_ray
 from tradi.bench.evaluate import evaluate
 from tradi.bench.evaluation import Pictures
-from tradi.bench.methods import Method
-from tradi.bench.problem import Problem
+from tradi.bench.methods import Method, Tradi
+from tradi.bench.problem import Data, Problem
 from tradi.bench.recipe import Recipe
 from tradi.bench.results import Result, forget_peak_memory, made_by, peak_memory_mb, write_pictures
 from tradi.bench.spec import Benchmark, Variant
 from tradi.bench.training import Run, train
+from tradi.posterior.posterior import Posterior
 from tradi.progress import hosted_by, time_left
+
+PRIOR = "prior"  # what tracks an earlier training
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,7 +54,7 @@ def run_case(case: Case, options: Options) -> list[Failure]:
         problem = case.problem(options)
     except Exception as error:
         return [Failure(str(case), "all methods", f"{type(error).__name__}: {error}")]
-    trained = _Trainings(case, variant, problem, options.out, methods)
+    trained = _Trainings(case, variant, problem, options, methods)
     failures = []
     for name, method in methods.items():
         if case.key(name).is_done(options.out):
@@ -86,11 +89,12 @@ class _Trainings:
     case: Case
     variant: Variant
     problem: Problem
-    out: Path
+    options: Options
     methods: dict[str, Method]
 
     def __post_init__(self) -> None:
         self._runs: dict[tuple[Recipe, float | None, int], Run] = {}
+        self._before: Run | None = None
 
     def get(self, method: Method) -> list[Run]:
         first = self.case.network
@@ -117,10 +121,40 @@ class _Trainings:
             # Runs of one seed are as different as those of two: the number counts in steps that seeds do not reach.
             torch.manual_seed(self.case.seed + RUN * number)
             model = self.variant.model(self.problem, dropout)
+            prior = None if recipe.scratch else self._begun(model)
             # A recipe of a method's own keeps nothing: not every optimizer's state_dict says all that it goes on from.
-            place = self.case.checkpoint(self.out, dropout, number) if recipe == usual else None
-            self._runs[recipe, dropout, number] = train(model, self.problem, recipe, attach, place)
+            place = self.case.checkpoint(self.options.out, dropout, number) if recipe == usual else None
+            self._runs[recipe, dropout, number] = train(
+                model, self.problem, replace(recipe, prior=prior), attach, place
+            )
         return self._runs[recipe, dropout, number]
+
+    def _begun(self, model: nn.Module) -> Posterior | None:
+        """Put the weights of the earlier training into a network, if there is one; its posterior."""
+        if self.variant.before is None:
+            return None
+        if self._before is None:
+            self._before = self._earlier(self.variant.before)
+        own, theirs = model.state_dict(), self._before.model.state_dict()
+        model.load_state_dict(own | {n: t for n, t in theirs.items() if n in own and own[n].shape == t.shape})
+        return self._before.posteriors[PRIOR]
+
+    def _earlier(self, before: Variant) -> Run:
+        options, random = self.options, torch.get_rng_state()
+        problem = before.problem(options.data, 0, self.case.seed, options.quick)
+        assert isinstance(problem, Data)
+        torch.manual_seed(self.case.seed)
+        case = Case(self.case.benchmark, before, {}, self.case.seed, 0)
+        run = train(
+            before.model(problem, None),
+            problem,
+            before.recipe,
+            {PRIOR: Tradi().build},
+            case.checkpoint(options.out, None, 0),
+        )
+        prior = run.posteriors[PRIOR].condition(problem.training_batches, likelihood=problem.likelihood)
+        torch.set_rng_state(random)  # what follows does not depend on whether this was kept
+        return replace(run, posteriors={PRIOR: prior})
 
 
 def _evaluate(method: Method, problem: Problem, trained: _Trainings, seed: int) -> tuple[dict[str, Any], Pictures]:

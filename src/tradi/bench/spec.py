@@ -36,6 +36,8 @@ class Variant:
         other_runs: names of methods of one training that can be evaluated on the other networks of the Deep Ensemble
             too. Their results are those of a variant `<name>-other-runs`, which runs only when it is asked for by name
             and whose split is the number of the network.
+        before: an earlier training on another problem: every run begins with its weights where names and shapes are the
+            same, unless its recipe is from scratch. It runs once for every seed and is kept beside the results.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Variant:
     methods: dict[str, Method] | None = None
     miniature: Variant | None = None
     other_runs: tuple[str, ...] = ()
+    before: Variant | None = None
 
     def __post_init__(self) -> None:
         if self.other_runs and self.splits > 1:
@@ -62,7 +65,8 @@ class Variant:
     def quick(self) -> Variant:
         """The same, as small as can be."""
         small = self.miniature or self
-        return replace(small, recipe=small.recipe.quick(), other_runs=self.other_runs)
+        before = None if self.before is None else self.before.quick()
+        return replace(small, recipe=small.recipe.quick(), other_runs=self.other_runs, before=before)
 
 
 @dataclass(frozen=True)

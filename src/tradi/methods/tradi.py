@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
+import warnings
 from collections.abc import Sequence
 from ctypes import c_float
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
+from os import PathLike
 from typing import Any
 
 import torch
@@ -18,10 +20,11 @@ from tradi.ensemble.copying import copied
 from tradi.filter.equations import Gains, Rate
 from tradi.filter.kalman import Kalman, Observation, State, observe
 from tradi.posterior.covariance import Covariance, FourierFeatures
-from tradi.posterior.layers import by_layer, share_out
+from tradi.posterior.layers import Layer, by_layer, share_out, with_prior
 from tradi.posterior.posterior import Posterior
 from tradi.posterior.sharded import posterior_of_shards
-from tradi.sharding import all_of, part_of
+from tradi.sharding import all_of, part_of, plain_name
+from tradi.tracking.prior import Prior
 from tradi.tracking.selection import Select, Weight, check_trackable, except_normalisation, flat
 from tradi.tracking.tracker import Rates, Tracker
 from tradi.tracking.usable import norms
@@ -94,6 +97,10 @@ class TRADI(Tracker):
     A weight that was frozen, and is, while others took more than ten further steps has its final value for a mean,
     since that is what the others were trained with. Its variance stays that of its own steps.
 
+    With a prior, the posterior is that of the run added to what was not known before (see docs/transfer.md). A weight
+    that training does not move keeps the prior's variance, around the value that it has; a frozen one too, if `select`
+    names it.
+
     Args:
         model: any module, also compiled or wrapped for data-parallel training. It is never modified.
         optimizer: any torch optimizer, or several that share the model.
@@ -102,6 +109,12 @@ class TRADI(Tracker):
             posterior is conditioned: `Activations` for labels, `Independent` for numbers.
         select: which weights to track: a name pattern, a module type, a function of (name, module, parameter), or
             several of these. Default: all trainable ones, save those of normalisation layers.
+        prior: the posterior of an earlier training that the model's weights come from, or the path of its file.
+            Weights are matched by name and shape; others, such as a new head, start fresh.
+
+    Raises:
+        TypeError: if an argument is of another type, or a weight cannot be tracked.
+        ValueError: if there is nothing to track, or the prior matches no weight.
     """
 
     takes_shards = True
@@ -114,6 +127,7 @@ class TRADI(Tracker):
         kalman: Kalman = Kalman(),
         covariance: Covariance | None = None,
         select: Select = except_normalisation,
+        prior: Posterior | str | PathLike[str] | None = None,
     ) -> None:
         for name, value, kind in (("kalman", kalman, Kalman), ("covariance", covariance, Covariance)):
             if value is not None and not isinstance(value, kind):
@@ -128,7 +142,14 @@ class TRADI(Tracker):
         self._moved_at: dict[Weight, int] = {}  # the last step that moved a weight
         self._gains = lru_cache(maxsize=2)(kalman.gains)  # mostly, all weights count the same steps
         super().__init__(model, optimizer, select)
-        self._units(self.tracked)  # what cannot be tracked is an error now, not at the first step
+        try:  # what cannot be tracked is an error now, not at the first step
+            self._units(self.tracked)
+            self.prior = None if prior is None else Prior.of(prior, self.model, self.selected)
+        except Exception:
+            with warnings.catch_warnings():  # that nothing was seen is no news
+                warnings.simplefilter("ignore")
+                self.detach()
+            raise
 
     @classmethod
     def paper(cls, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer]) -> TRADI:
@@ -152,18 +173,24 @@ class TRADI(Tracker):
 
     @property
     def options(self) -> dict[str, Any]:
-        return _as_numbers(self.kalman) | {"joint": self._joint}
+        own = {} if self.prior is None else {"prior": self.prior.sha256}
+        return _as_numbers(self.kalman) | {"joint": self._joint} | own
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self.prior is None else f"{super().__repr__()[:-1]}, {self.prior})"
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_gains"}  # for steps alone
 
     def snapshot(self) -> Posterior:
-        blocks = self._current()
+        blocks = [*self._current(), *self._unmoved()]
         mean: dict[str, Tensor] = {}
         variance: dict[str, Tensor] = {}
         covariance = {}
         for block in blocks:
             spread = block.state.second.clone()
+            if self.prior is not None:
+                spread += self.prior.second(block.weights, spread)
             mean |= block.by_name(block.state.mean)
             settled = [w for w in block.weights if self._is_settled(w)]
             mean |= {w.name: w.local.detach().to(block.state.mean, copy=True) for w in settled}
@@ -172,11 +199,27 @@ class TRADI(Tracker):
                 covariance[tuple(weight.name for weight in block.weights)] = spread
         gradient = self._average_squares(blocks)
         if self.is_sharded:
-            return posterior_of_shards(self.model, mean, variance, gradient, self.covariance)
+            return posterior_of_shards(self.model, mean, variance, gradient, self.covariance, self._shared_out)
         model = copied(self.model, own=mean)
         final = {name: parameter.detach() for name, parameter in model.named_parameters()}
         layers = by_layer(final, mean, variance, covariance, gradient=gradient)
-        return Posterior(model, share_out(layers), self.covariance)
+        return Posterior(model, self._shared_out(layers), self.covariance)
+
+    def _shared_out(self, layers: list[Layer]) -> list[Layer]:
+        if self.prior is not None:
+            moved = {plain_name(weight.name) for weight in self._moved_at}
+            layers = with_prior(layers, self.prior.layers, moved)
+        return share_out(layers)
+
+    def _unmoved(self) -> list[Block]:
+        """Weights that no step has moved and the prior knows, as they are now."""
+        if self.prior is None:
+            return []
+        left = [w for w in self.selected.values() if w not in self._blocks and self.prior.knows(w)]
+        return [self._fresh(members) for members in self._units(left)]
+
+    def _fresh(self, members: list[Weight]) -> Block:
+        return Block(members, _started(self.kalman, members, self._joint, self.prior))
 
     def _average_squares(self, blocks: list[Block]) -> dict[str, float]:
         """The average squared gradient of every weight it is known of, by name."""
@@ -191,7 +234,7 @@ class TRADI(Tracker):
         known = {weight for block in started for weight in block.weights}
         units = self._units([weight for weight in self.tracked if weight not in known])
         # torch.distributed.checkpoint loads what a state has an entry for: weights that have not moved have one too.
-        blocks = [*started, *(Block(members, _started(self.kalman, members, self._joint)) for members in units)]
+        blocks = [*started, *map(self._fresh, units)]
         return {
             "started": len(known),
             "weights": {b.weights[0].name: b.saved(self._gradients, self._moved_at, self._joint) for b in blocks},
@@ -256,6 +299,8 @@ class TRADI(Tracker):
 
     def _is_settled(self, weight: Weight) -> bool:
         """Whether a weight was frozen well before the end; all are frozen, perhaps, when training is over."""
+        if weight not in self._moved_at:
+            return True
         return not weight.parameter.requires_grad and self.steps - self._moved_at[weight] > SETTLED
 
     def _current(self) -> list[Block]:
@@ -267,8 +312,7 @@ class TRADI(Tracker):
         """Begin with what is not tracked yet, and let go of what is no longer in the model."""
         self._blocks = {weight: block for block in self._current() for weight in block.weights}
         for members in self._units([weight for weight in moved if weight not in self._blocks]):
-            state = _started(self.kalman, members, self._joint)
-            self._blocks |= dict.fromkeys(members, Block(members, state))
+            self._blocks |= dict.fromkeys(members, self._fresh(members))
 
     def _units(self, weights: list[Weight]) -> list[list[Weight]]:
         """The weights in the groups that they are tracked in, all checked to be trackable and to fit in memory."""
@@ -288,12 +332,15 @@ class TRADI(Tracker):
         return list(units.values())
 
 
-def _started(kalman: Kalman, weights: list[Weight], joint: bool) -> State:
+def _started(kalman: Kalman, weights: list[Weight], joint: bool, prior: Prior | None) -> State:
+    """The state before the first step: the equations' own or, of the run's displacement, the prior's mean exactly."""
     means, variances = [], []
     for weight in weights:
         parameter = weight.parameter
         values = weight.local.detach().to(_state_dtype(parameter))
         mean, variance = kalman.equations.start(values, weight.fan_in, weight.rows)
+        if prior is not None and prior.knows(weight):
+            mean, variance = prior.mean[weight.name].to(values), torch.zeros_like(values)
         means.append(mean.reshape(-1))
         variances.append(variance.reshape(-1))
     if joint:

@@ -19,7 +19,7 @@ from tradi.posterior.activations import SAMPLES, gatherings
 from tradi.posterior.conditioning import HeadRegression, Regression, Replay
 from tradi.posterior.head import Seen, State, find_head, watched
 from tradi.posterior.laplace import LaplaceHead
-from tradi.posterior.layers import Layer
+from tradi.posterior.layers import Layer, Moments
 from tradi.posterior.linearised import NetworkRegression
 from tradi.posterior.rows import is_linear
 from tradi.prediction.class_likelihoods import Bernoulli, Classification, Tokens
@@ -142,10 +142,17 @@ def conditioned(
 
 
 def with_moments(model: nn.Module, layers: list[Layer], data: list[Pair]) -> list[Layer]:
-    """The layers with second moments of their inputs, from one forward pass over some of the training inputs."""
+    """The layers with second moments of their inputs, from one forward pass over some of the training inputs.
+
+    Where a prior brought those of an earlier training, both count as much.
+    """
     replay = Replay(sharing(model).eval(), thinned(data, SAMPLES), 0)
     found = gatherings(replay.model, layers)
     for _, _, seen in replay.run({}, found):
         for name, here in seen.items():
             found[name].add(here)
-    return [replace(layer, moments=found[layer.name].moments) if layer.name in found else layer for layer in layers]
+    return [_joined(layer, found[layer.name].moments) if layer.name in found else layer for layer in layers]
+
+
+def _joined(layer: Layer, own: Moments | None) -> Layer:
+    return replace(layer, moments=layer.before if own is None else own.joined(layer.before))

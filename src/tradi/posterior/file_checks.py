@@ -18,6 +18,7 @@ Named = dict[str, Tensor]
 Described = tuple[str, dict[str, Any]]  # name and options
 
 KINDS = {"model", "mean", "variance", "covariance", "deviations", "fisher", "moments", "conditioning"}
+BEFORE = "before"  # a kind, second moments, that only files of posteriors with a prior have
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class About:
     likelihood: Described | None
     conditioning: Any
     frozen: Frozen
+    before: tuple[AboutMoments, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class AboutRegression:
 
 def check_kinds(tensors: dict[str, Named]) -> None:
     """Raise unless the kinds of tensors are those of a posterior."""
-    if tensors.keys() != KINDS:
+    if tensors.keys() - {BEFORE} != KINDS:
         raise ValueError(f"a posterior holds {sorted(KINDS)}, and this file {sorted(tensors)}"[:1000])
 
 
@@ -152,10 +154,15 @@ def check_covariance(tensors: dict[str, Named], about: About, covariance: Covari
 
 def check_moments(tensors: dict[str, Named], about: About, model: nn.Module) -> None:
     """Raise unless second moments are of linear layers of the network, in their form."""
-    modules, mean = dict(model.named_modules()), tensors["mean"]
-    if sorted(one.weight for one in about.moments) != sorted(tensors["moments"]):
+    _check_moments("moments", tensors, about.moments, model)
+    _check_moments(BEFORE, tensors, about.before, model)
+
+
+def _check_moments(kind: str, tensors: dict[str, Named], about: tuple[AboutMoments, ...], model: nn.Module) -> None:
+    modules, mean, moments = dict(model.named_modules()), tensors["mean"], tensors.get(kind, {})
+    if sorted(one.weight for one in about) != sorted(moments):
         raise ValueError("moments and the weights that they are of do not belong together")
-    for one in about.moments:
+    for one in about:
         layer, _, own = one.weight.rpartition(".")
         module: Any = modules.get(layer)
         biases = (None, f"{layer}.bias" if layer else "bias")
@@ -164,7 +171,7 @@ def check_moments(tensors: dict[str, Named], about: About, model: nn.Module) -> 
             raise ValueError(f"moments of {one.weight[:200]} do not fit the network's layer")
         groups, _, inputs = one.form.matrix(module.weight).shape
         inputs += one.bias is not None
-        second = tensors["moments"][one.weight]
+        second = moments[one.weight]
         diagonal = second.ndim == 2
         shape = (groups, inputs) if diagonal else (groups, inputs, inputs)
         _check_form(f"moments of {one.weight}", second, shape, like=module.weight)

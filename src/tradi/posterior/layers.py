@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -33,6 +33,12 @@ class Moments:
     form: Form
     second: Tensor
     _roots: dict[float, Tensor] = field(default_factory=dict, repr=False)  # every member needs the same one
+
+    def joined(self, earlier: Moments | None) -> Moments:
+        """The average with those of an earlier training, if they are of the same inputs."""
+        if earlier is None or earlier.form != self.form or earlier.second.shape != self.second.shape:
+            return self
+        return replace(self, second=(self.second + earlier.second.to(self.second)) / 2, _roots={})
 
     @cached_property
     def _eigen(self) -> tuple[Tensor, Tensor | None]:
@@ -69,6 +75,7 @@ class Layer:
         gradient: average squared gradient of the layer's weights in training; None where it was not tracked.
         moments: second moments of the layer's inputs on training data; None where nobody measured them.
         reach: how far noise may move the layer's weights, beside other layers (see `share_out`).
+        before: second moments of the layer's inputs in an earlier training, which a prior brought.
         places: of the weights that are sharded over processes: which part of them all other fields hold. The layer's
             statistics are those of the whole layer, and every process must ask for them together.
     """
@@ -83,6 +90,7 @@ class Layer:
     gradient: float | None = None
     moments: Moments | None = None
     reach: float | None = None
+    before: Moments | None = None
     places: dict[str, Place] = field(default_factory=dict)
 
     def span(self, name: str) -> tuple[int, int]:
@@ -169,15 +177,43 @@ def share_out(layers: list[Layer]) -> list[Layer]:
     r"""The same layers, each with its reach: $c_l \propto 1 / \sqrt{\overline{g^2}}$, the spread of a layer on average.
 
     Where gradients were not tracked, the reach is the layer's own spread. A layer hardly any gradient reaches goes no
-    further than one with a thousandth of the largest.
+    further than one with a thousandth of the largest. Layers that have a reach, from a prior, keep it.
     """
+    free = [layer for layer in layers if layer.reach is None]
+    reach = {layer.name: own for layer, own in zip(free, _reaches(free), strict=True)}
+    return [replace(layer, reach=reach[layer.name]) if layer.name in reach else layer for layer in layers]
+
+
+def _reaches(layers: list[Layer]) -> list[float]:
     known = [layer.gradient for layer in layers if layer.gradient is not None]
     if not known or len(known) < len(layers) or max(known) == 0:
-        return [replace(layer, reach=layer.unit) for layer in layers]
+        return [layer.unit for layer in layers]
     relative = [1 / math.sqrt(max(gradient, 1e-6 * max(known))) for gradient in known]
     ratios = (math.log(layer.unit / own) for layer, own in zip(layers, relative, strict=True))
     unit = math.exp(sum(ratios) / len(layers))
-    return [replace(layer, reach=unit * own) for layer, own in zip(layers, relative, strict=True)]
+    return [unit * own for own in relative]
+
+
+def with_prior(layers: list[Layer], prior: Mapping[str, Layer], moved: Collection[str]) -> list[Layer]:
+    """The same layers with what a prior says beside mean and variance.
+
+    That is the second moments of earlier inputs, and the reach of layers that training left as they were: no gradient
+    of this run says how much they matter.
+
+    Args:
+        layers: of this run.
+        prior: layers of an earlier posterior, by name.
+        moved: names of the parameters that training moved.
+    """
+    found = []
+    for layer in layers:
+        earlier = prior.get(layer.name)
+        if earlier is not None:
+            still = layer.weights.keys().isdisjoint(moved)
+            reach = (earlier.reach or layer.unit) if still else None
+            layer = replace(layer, before=earlier.moments or earlier.before, reach=reach)
+        found.append(layer)
+    return found
 
 
 def by_layer(

@@ -13,8 +13,10 @@ from tradi.ensemble.files import Frozen, Packed, check_model, fill, model_tensor
 from tradi.posterior.conditioning import Conditioning
 from tradi.posterior.covariance import covariance_from_options
 from tradi.posterior.file_checks import (
+    BEFORE,
     About,
     AboutLaplace,
+    AboutMoments,
     AboutRegression,
     AboutRoot,
     check_covariance,
@@ -63,6 +65,7 @@ def packed_with(model: Named, frozen: Frozen, parts: Parts) -> Packed:
     layers = parts.layers
     joint = {names: matrix for layer in layers for names, matrix in layer.covariance.items()}
     moments = [layer.moments for layer in layers if layer.moments is not None]
+    before = [layer.before for layer in layers if layer.before is not None]
     conditioned, how = _packed_conditioning(parts.conditioning)
     tensors = {
         "model": model,
@@ -73,20 +76,24 @@ def packed_with(model: Named, frozen: Frozen, parts: Parts) -> Packed:
         "fisher": _by_parameter(layer.fisher for layer in layers),
         "moments": {one.weight: one.second for one in moments},
         "conditioning": conditioned,
-    }
+    } | ({BEFORE: {one.weight: one.second for one in before}} if before else {})
     covariance, search = parts.covariance, parts.scale_search
     about = {
         "covariance": None if covariance is None else (type(covariance).__name__, covariance.options()),
         "scale": parts.scale,
         "joint": list(joint),
         "layers": {layer.name: {"gradient": layer.gradient, "reach": layer.reach} for layer in layers},
-        "moments": [{"weight": one.weight, "bias": one.bias, "form": asdict(one.form)} for one in moments],
+        "moments": [_about_moments(one) for one in moments],
         "scale_search": None if search is None else search.packed(),
         "likelihood": likelihood_options(parts.likelihood),
         "conditioning": how,
         "frozen": asdict(frozen),
-    }
+    } | ({BEFORE: [_about_moments(one) for one in before]} if before else {})
     return tensors, about
+
+
+def _about_moments(one: Moments) -> dict[str, Any]:
+    return {"weight": one.weight, "bias": one.bias, "form": asdict(one.form)}
 
 
 def unpacked(packed: Packed, model: nn.Module) -> tuple[nn.Module, Parts]:
@@ -119,19 +126,63 @@ def unpacked(packed: Packed, model: nn.Module) -> tuple[nn.Module, Parts]:
     )
 
 
+def unpacked_layers(packed: Packed, model: nn.Module) -> list[Layer]:
+    """What was tracked of the weights that a model has too, under the same name and in the same shape.
+
+    Nothing else of the network that was saved is needed, so it may have another head.
+
+    Raises:
+        ValueError: if the model has not the frozen weights that the file leaves out, or what was tracked is not as a
+            posterior can have left it.
+    """
+    tensors, about = packed[0], built(About, packed[1], "the posterior")
+    check_kinds(tensors)
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    common = {name for name, mean in tensors["mean"].items() if shapes.get(name) == mean.shape}
+
+    def known(one: AboutMoments) -> bool:
+        return {one.weight, one.bias or one.weight} <= common
+
+    joint = {names: tensors["covariance"].get(str(i)) for i, names in enumerate(about.joint)}
+    kept = {names: matrix for names, matrix in joint.items() if {*names} <= common and matrix is not None}
+    layers = {name.rpartition(".")[0] for name in common}
+    about = replace(
+        about,
+        joint=tuple(kept),
+        layers={name: own for name, own in about.layers.items() if name in layers},
+        moments=tuple(filter(known, about.moments)),
+        before=tuple(filter(known, about.before)),
+    )
+    tensors = {kind: {n: t for n, t in named.items() if n in common} for kind, named in tensors.items()}
+    tensors["covariance"] = {str(i): matrix for i, matrix in enumerate(kept.values())}
+    check_tracked(tensors, about, model)
+    check_covariance(tensors, about, None, model)
+    check_moments(tensors, about, model)
+    about.frozen.check(model)
+    return _unpacked_layers(tensors, about, model)
+
+
 def _unpacked_layers(tensors: dict[str, Named], about: About, model: nn.Module) -> list[Layer]:
     final = {name: parameter.detach() for name, parameter in model.named_parameters()}
     joint = {names: tensors["covariance"][str(i)] for i, names in enumerate(about.joint)}
     layers = by_layer(final, tensors["mean"], tensors["variance"], joint, tensors["deviations"], tensors["fisher"])
-    moments = {
-        one.weight.rpartition(".")[0]: Moments(one.weight, one.bias, one.form, tensors["moments"][one.weight])
-        for one in about.moments
-    }
+    moments = _by_module(about.moments, tensors["moments"])
+    before = _by_module(about.before, tensors.get(BEFORE, {}))
     own = about.layers
     return [
-        replace(layer, gradient=own[layer.name].gradient, reach=own[layer.name].reach, moments=moments.get(layer.name))
+        replace(
+            layer,
+            gradient=own[layer.name].gradient,
+            reach=own[layer.name].reach,
+            moments=moments.get(layer.name),
+            before=before.get(layer.name),
+        )
         for layer in layers
     ]
+
+
+def _by_module(about: tuple[AboutMoments, ...], second: Named) -> dict[str, Moments]:
+    return {one.weight.rpartition(".")[0]: Moments(one.weight, one.bias, one.form, second[one.weight]) for one in about}
 
 
 def _packed_conditioning(way: Conditioning | None) -> tuple[Named, dict[str, Any] | None]:

@@ -111,6 +111,11 @@ class Posterior:
         return {name: value.clone() for name, value in self._weights.mean.items()}
 
     @property
+    def layers(self) -> list[Layer]:
+        """What was tracked, layer by layer: no copies."""
+        return self._layers
+
+    @property
     def variance(self) -> State:
         """Tracked variances by parameter name, before scale and shrinkage; the paper's may be negative. Copies too."""
         return {name: value.clone() for name, value in self._weights.variance.items()}

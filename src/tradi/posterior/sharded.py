@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from os import PathLike
 from typing import Any, NoReturn
 
@@ -15,7 +15,7 @@ from tradi.ensemble.sharded import ShardedEnsemble, ShardedNetwork
 from tradi.posterior import packing
 from tradi.posterior.covariance import Covariance
 from tradi.posterior.distribution import State, check_finite
-from tradi.posterior.layers import by_layer, share_out
+from tradi.posterior.layers import Layer, by_layer
 from tradi.posterior.parts import Parts
 from tradi.posterior.posterior import Posterior
 from tradi.prediction.likelihoods import Likelihood
@@ -173,6 +173,7 @@ def posterior_of_shards(
     variance: dict[str, Tensor],
     gradient: dict[str, float],
     covariance: Covariance | None,
+    finish: Callable[[list[Layer]], list[Layer]],
 ) -> ShardedPosterior:
     """A posterior from what every process tracked of its part of a sharded module. All must call it together.
 
@@ -182,9 +183,10 @@ def posterior_of_shards(
         variance: tracked variances here, by parameter name.
         gradient: average squared gradients of whole weights, by parameter name.
         covariance: of the noise within a layer.
+        finish: what is done to the layers at the end, such as `share_out`.
     """
     network = ShardedNetwork(module)
-    layers = share_out(
+    layers = finish(
         by_layer(
             network.weights,
             {plain_name(name): own for name, own in mean.items()},
