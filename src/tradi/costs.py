@@ -102,6 +102,9 @@ def estimate(
         select: which weights to track, as `TRADI` has it.
         keep_bytes: as the ensemble's.
 
+    Returns:
+        bytes and seconds, which print as a table.
+
     Raises:
         TypeError: if a selected weight cannot be tracked.
         ValueError: if there is no member, or nothing to track.

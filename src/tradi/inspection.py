@@ -143,7 +143,11 @@ class Diagnostics:
             )
 
     def figure(self) -> Figure:
-        """Tracked deviation over spread, and the share of weights that never moved, layer by layer."""
+        """Tracked deviation over spread, and the share of weights that never moved, layer by layer.
+
+        Returns:
+            a matplotlib figure, to be saved by its `savefig`.
+        """
         figure_of = require("matplotlib.figure", "figures").Figure
         figure: Figure = figure_of(figsize=(8, 1.2 + 0.3 * len(self.layers)), layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
@@ -163,6 +167,9 @@ def diagnostics(tracker: TRADI) -> Diagnostics:
 
     Args:
         tracker: attached to a run.
+
+    Returns:
+        figures by layer and findings in words, which print as a table.
 
     Raises:
         TypeError: if it is no `TRADI`, or its weights are sharded.

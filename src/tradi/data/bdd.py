@@ -58,6 +58,9 @@ def bdd_anomaly(root: str | PathLike[str] | None = None, size: tuple[int, int] =
         root: folder of all data sets; see `data_root`.
         size: width and height to resize images to.
 
+    Returns:
+        training, validation and test images with their labels.
+
     Raises:
         FileNotFoundError: if BDD100K is not below the root.
         ValueError: if a file is damaged, or a part would be empty.

@@ -47,6 +47,9 @@ def camvid(
         size: width and height to resize images to.
         held_out: classes that are unlabelled in training and validation, and OOD in testing.
 
+    Returns:
+        training, validation and test images with their labels.
+
     Raises:
         FileNotFoundError: if CamVid is not below the root.
         ValueError: if a file is damaged, or `held_out` has an unknown class.
@@ -71,6 +74,9 @@ def camvid_boxes(
         size: width and height to resize images to.
         held_out: those of the four classes that are OOD.
         smallest: pixels of a region at this size, from which it is an object.
+
+    Returns:
+        training, validation and test images with their boxes.
 
     Raises:
         FileNotFoundError: if CamVid is not below the root.

@@ -38,6 +38,9 @@ def cifar10(
         ood: further OOD images by name, (images, 3, 32, 32), standardised in the same way; `in_colour` converts grey
             ones.
 
+    Returns:
+        training, validation and test images with their labels, and OOD images if there are any.
+
     Raises:
         FileNotFoundError: if CIFAR-10 is not below the root.
         ValueError: if a file is damaged, `validation` leaves no training image, or `held_out` has an unknown class.

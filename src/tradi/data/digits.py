@@ -16,6 +16,9 @@ def digits(held_out: Sequence[int] = (8, 9), seed: int = 0) -> Images:
     Args:
         held_out: digits to leave out: they are the OOD images `unknown digits`, and the others are renumbered from 0.
         seed: seed of the split.
+
+    Returns:
+        training, validation and test images with their labels, and the digits that were left out as OOD images.
     """
     source = require("sklearn.datasets", "metrics").load_digits()
     images = torch.tensor(source.data, dtype=torch.float32)

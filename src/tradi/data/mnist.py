@@ -30,6 +30,9 @@ def mnist(
         validation: number of training images, taken from the end, to use for validation.
         ood: OOD images by name, (images, 28, 28), standardised in the same way; for example `notmnist(root).images`.
 
+    Returns:
+        training, validation and test images with their labels, and OOD images if there are any.
+
     Raises:
         FileNotFoundError: if MNIST is not below the root.
         ValueError: if a file is damaged, or `validation` leaves no training image.

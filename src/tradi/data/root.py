@@ -15,6 +15,9 @@ def data_root(given: str | PathLike[str] | None = None) -> Path:
 
     Args:
         given: a folder, such as from the command line.
+
+    Returns:
+        the folder, which need not exist.
     """
     named = given or os.environ.get(VARIABLE)
     return Path(named).expanduser() if named else cache_folder()

@@ -41,6 +41,9 @@ class Frames:
 
         Args:
             index: of the frames, a vector of whole numbers.
+
+        Returns:
+            images (n, 3, height, width), labels (n, height, width), and a mask of the labels' shape.
         """
         records = self.records[index.numpy()]
         labels = torch.from_numpy(np.take(self.meaning, records["label"]))
@@ -134,6 +137,9 @@ class Segmentation:
         Args:
             batch: images in a batch.
             generator: of the order and of flips.
+
+        Returns:
+            an iterable of (images, labels) batches, in a new order every time.
         """
         return TrainingBatches(self.train, self.standardise, batch, generator)
 
@@ -143,6 +149,9 @@ class Segmentation:
         Args:
             frames: of one part.
             batch: images in a batch.
+
+        Returns:
+            an iterable of (images, labels) batches, the same every time.
         """
         return Batches(frames, self.standardise, batch)
 
@@ -151,5 +160,8 @@ class Segmentation:
 
         Args:
             batch: images in a batch.
+
+        Returns:
+            an iterable of (images, (labels, mask)) batches, the same every time.
         """
         return OODBatches(self.test, self.standardise, batch)

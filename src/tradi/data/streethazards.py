@@ -54,6 +54,9 @@ def streethazards(root: str | PathLike[str] | None = None, size: tuple[int, int]
         root: folder of all data sets; see `data_root`.
         size: width and height to resize images to.
 
+    Returns:
+        training, validation and test images with their labels.
+
     Raises:
         FileNotFoundError: if StreetHazards is not below the root, or files are missing.
         ValueError: if a file is damaged.

@@ -29,7 +29,11 @@ class Toy:
     noise_variance: float = NOISE_VARIANCE
 
     def ideal(self) -> tuple[Tensor, Tensor]:
-        """Mean and variance of the exact GP posterior on the grid, noise included: the best possible prediction."""
+        """Mean and variance of the exact GP posterior on the grid, noise included: the best possible prediction.
+
+        Returns:
+            the mean and the variance at every point of the grid, (points, 1) each.
+        """
         x, grid = self.x.double(), self.grid.double()
         noisy = rbf(x, x) + self.noise_variance * torch.eye(len(x), dtype=torch.float64)
         solved = torch.linalg.solve(noisy, rbf(x, grid))

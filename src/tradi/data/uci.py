@@ -69,6 +69,9 @@ def uci(
         validation: fraction of the training rows to use for validation.
         seed: seed for choosing these rows.
 
+    Returns:
+        training, validation and test rows, standardised by the training rows.
+
     Raises:
         FileNotFoundError: if the set is not below the root.
         ValueError: if an argument is out of range, or a file is damaged.

@@ -39,6 +39,9 @@ def iou(boxes: Tensor, others: Tensor) -> Tensor:
         boxes: (boxes, 4).
         others: (others, 4).
 
+    Returns:
+        numbers from 0 to 1, (boxes, others).
+
     Raises:
         ValueError: if they are no boxes.
     """

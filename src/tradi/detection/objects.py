@@ -106,6 +106,9 @@ class Objects:
 
         Args:
             score: in [0, 1].
+
+        Returns:
+            the others left out; the order stays.
         """
         return self[self.scores >= score]
 

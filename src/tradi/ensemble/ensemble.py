@@ -179,6 +179,9 @@ class Ensemble:
         Args:
             data: inputs or a loader, as in `predict`.
 
+        Returns:
+            what the network returns, members first: a tensor, or tensors in the same tuples, lists and dicts.
+
         Raises:
             TypeError: if outputs of batches cannot be joined: single numbers, other lengths, or no tensors at all.
         """
@@ -192,6 +195,9 @@ class Ensemble:
 
         Args:
             loader: of (inputs, target) batches.
+
+        Yields:
+            one tuple for every member and batch. A number counts batches of the loader; an output is one member's.
         """
         self._make_ready()
         number = 0
@@ -251,6 +257,9 @@ class Ensemble:
 
         Args:
             likelihood: what outputs mean, if it is another than the posterior's.
+
+        Returns:
+            a module whose `forward` takes what the network takes.
 
         Raises:
             TypeError: if the likelihood is not known.

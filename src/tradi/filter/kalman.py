@@ -55,12 +55,20 @@ class Kalman:
 
     @classmethod
     def paper(cls) -> Kalman:
-        """Algorithm 1 of the appendix to the letter, with the noise variances of the released script."""
+        """Algorithm 1 of the appendix to the letter, with the noise variances of the released script.
+
+        Returns:
+            the filter.
+        """
         return cls(AlgorithmOne(), StationaryNoise(1e-4, 10.0), StationaryNoise(5e-5, 10.0))
 
     @classmethod
     def released(cls) -> Kalman:
-        """The filter of the authors' released script."""
+        """The filter of the authors' released script.
+
+        Returns:
+            the filter.
+        """
         return cls(ReleasedCode(), StationaryNoise(1e-4, 10.0), StationaryNoise(5e-5, 10.0))
 
     def observes(self, step: int) -> bool:

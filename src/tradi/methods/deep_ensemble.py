@@ -67,6 +67,9 @@ class DeepEnsemble:
             refresh: training batches for BatchNorm's statistics, if other than those that were given before.
             likelihood: what outputs mean, if it is not known yet.
 
+        Returns:
+            the ensemble; member i is of run i modulo the number of runs.
+
         Raises:
             ValueError: if there are more members than runs, and some run is a plain network, or runs were conditioned
                 in different ways.
@@ -153,6 +156,9 @@ class DeepEnsemble:
         """One scale for the members of all runs together, as loud as validation data admits.
 
         Arguments are those of `Posterior.choose_scale`.
+
+        Returns:
+            a new method, whose runs all have the scale; this one is unchanged.
         """
         runs = self.runs if refresh is None else [run.refreshing(refresh) for run in self.runs]
         options = SearchOptions(members, tolerance, temperature, passes, seed)

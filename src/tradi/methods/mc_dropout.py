@@ -84,6 +84,9 @@ class MCDropout:
             members: their number.
             seed: of the masks; a member is a function of the seed and of its number.
             likelihood: what outputs mean, if it cannot be inferred.
+
+        Returns:
+            the ensemble, whose members share the weights.
         """
         seed = operator.index(seed)
         return Ensemble(sharing(self.model), partial(_mask_of, seed), members, likelihood=likelihood)

@@ -39,5 +39,8 @@ class SingleNetwork(Posterior):
             seed: changes nothing.
             refresh: training batches for BatchNorm's statistics.
             likelihood: what outputs mean, if it cannot be inferred.
+
+        Returns:
+            the ensemble.
         """
         return super().sample(members, seed, refresh=refresh, likelihood=likelihood)

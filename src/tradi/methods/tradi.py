@@ -158,6 +158,9 @@ class TRADI(Tracker):
         Args:
             model: any module; it is never modified.
             optimizer: of any kind, or several that share the weights.
+
+        Returns:
+            a tracker, attached to the optimizer.
         """
         return cls(model, optimizer, kalman=Kalman.paper(), covariance=FourierFeatures.paper(), select="*")
 
@@ -168,6 +171,9 @@ class TRADI(Tracker):
         Args:
             model: any module; it is never modified.
             optimizer: of any kind, or several that share the weights.
+
+        Returns:
+            a tracker, attached to the optimizer.
         """
         return cls(model, optimizer, kalman=Kalman.released(), covariance=FourierFeatures.released())
 

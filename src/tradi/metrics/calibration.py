@@ -49,6 +49,9 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> Temperature:
         logits: logits of held-out data, (members, batch, classes, ...).
         labels: their classes, (batch, ...); negative ones, such as void pixels, are ignored.
 
+    Returns:
+        the temperature, which is called with logits and gives them divided by it.
+
     Raises:
         ValueError: if shapes or values are invalid, or all labels are negative.
     """

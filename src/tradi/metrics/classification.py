@@ -21,6 +21,9 @@ def accuracy(probs: Tensor, labels: Tensor) -> float:
     Args:
         probs: of every class, (batch, classes, ...).
         labels: the true classes, (batch, ...).
+
+    Returns:
+        a share from 0 to 1; higher is better.
     """
     probs = _checked(probs, labels)
     return float((probs.argmax(1) == labels).double().mean())
@@ -32,6 +35,9 @@ def nll(probs: Tensor, labels: Tensor) -> float:
     Args:
         probs: of every class, (batch, classes, ...).
         labels: the true classes, (batch, ...).
+
+    Returns:
+        nats per sample; lower is better.
     """
     probs = _checked(probs, labels)
     return -float(_of_label(probs, labels).clamp_min(SMALLEST).log().mean())
@@ -43,6 +49,9 @@ def nll_from_log_probs(log_probs: Tensor, labels: Tensor) -> float:
     Args:
         log_probs: of every class, (batch, classes, ...).
         labels: the true classes, (batch, ...).
+
+    Returns:
+        nats per sample; lower is better.
     """
     checks.labelled("log_probs", log_probs, labels)
     log_probs = log_probs.detach().double()
@@ -56,6 +65,9 @@ def brier(probs: Tensor, labels: Tensor) -> float:
     Args:
         probs: of every class, (batch, classes, ...).
         labels: the true classes, (batch, ...).
+
+    Returns:
+        a number from 0 to 2; lower is better.
     """
     probs = _checked(probs, labels)
     # Sum of p^2 - 2 p_y + 1: the one-hot labels need not be built.
@@ -72,6 +84,9 @@ def ece(confidence: Tensor, correct: Tensor, bins: int = 15) -> float:
         confidence: of the predicted class, in [0, 1], any shape.
         correct: torch.bool of that shape.
         bins: number of bins.
+
+    Returns:
+        a number from 0 to 1; lower is better.
     """
     return calibration_curve(confidence, correct, bins).ece
 
@@ -84,6 +99,9 @@ def joint_ece(confidence: Tensor, correct: Tensor, confidence_ood: Tensor, bins:
         correct: torch.bool of that shape.
         confidence_ood: the same of OOD samples, any shape.
         bins: number of bins.
+
+    Returns:
+        a number from 0 to 1; lower is better.
     """
     return ece(*with_ood(confidence, correct, confidence_ood), bins)
 

@@ -84,12 +84,20 @@ class Calibration:
         return float((self.correct - self.confidence_sum).abs().sum() / self.count.sum())
 
     def accuracy_confidence(self) -> AccuracyConfidence:
-        """Accuracy above each bin's lower edge; exact, since the edges are the thresholds."""
+        """Accuracy above each bin's lower edge; exact, since the edges are the thresholds.
+
+        Returns:
+            one point per bin.
+        """
         count, correct = (part.flip(0).cumsum(0).flip(0) for part in (self.count, self.correct))
         return AccuracyConfidence(self.edges[:-1], correct.double() / count, count)
 
     def risk_coverage(self) -> RiskCoverage:
-        """Risk against coverage, with all confidences in a bin taken as equal."""
+        """Risk against coverage, with all confidences in a bin taken as equal.
+
+        Returns:
+            one point per bin that is not empty.
+        """
         used = self.count > 0
         return _risk_coverage(self.count[used].flip(0), self.correct[used].flip(0))
 
@@ -177,6 +185,9 @@ def with_ood(confidence: Tensor, correct: Tensor, confidence_ood: Tensor) -> tup
         confidence: of the predicted class on test data, in [0, 1], any shape.
         correct: torch.bool of that shape.
         confidence_ood: the same of OOD samples, any shape.
+
+    Returns:
+        confidence and correctness of all samples, the OOD ones last.
     """
     checks.one_shape(confidence=confidence, correct=correct)
     checks.one_shape(confidence_ood=confidence_ood)
@@ -191,6 +202,9 @@ def calibration_curve(confidence: Tensor, correct: Tensor, bins: int = 15) -> Ca
         confidence: of the predicted class, in [0, 1], any shape.
         correct: torch.bool of that shape; False for an OOD sample.
         bins: number of bins.
+
+    Returns:
+        counts by bin, and the accuracy and mean confidence in each.
     """
     _check_outcomes(confidence, correct)
     edges, index = _bin(confidence, bins)
@@ -205,6 +219,9 @@ def accuracy_confidence(confidence: Tensor, correct: Tensor, bins: int = 100) ->
         confidence: of the predicted class, in [0, 1], any shape.
         correct: torch.bool of that shape.
         bins: number of thresholds.
+
+    Returns:
+        the curve, `bins` points of it.
     """
     return calibration_curve(confidence, correct, bins).accuracy_confidence()
 
@@ -215,6 +232,9 @@ def risk_coverage(confidence: Tensor, correct: Tensor) -> RiskCoverage:
     Args:
         confidence: of the predicted class, in [0, 1], any shape.
         correct: torch.bool of that shape.
+
+    Returns:
+        the curve, and the area below it.
     """
     _check_outcomes(confidence, correct)
     values, index = torch.unique(_flat(confidence), return_inverse=True)
@@ -241,6 +261,9 @@ def ap_calibration(
         correct: torch.bool of that shape; False for an OOD sample.
         classes: number of classes.
         bins: number of bins, of equal width.
+
+    Returns:
+        counts by predicted class and bin, and the precision in each bin.
     """
     checks.one_shape(confidence=confidence, predicted=predicted)
     checks.classes(classes, predicted=predicted)
@@ -258,6 +281,9 @@ def confidence_histogram(confidence: Tensor, is_ood: Tensor, bins: int = 25) -> 
         confidence: of the predicted class, in [0, 1], any shape.
         is_ood: torch.bool of that shape.
         bins: number of bins.
+
+    Returns:
+        counts by bin, of each kind.
     """
     checks.one_shape(confidence=confidence, is_ood=is_ood)
     checks.boolean(is_ood=is_ood)
@@ -277,6 +303,9 @@ def information_histogram(information: Tensor, is_ood: Tensor, classes: int, bin
         is_ood: torch.bool of that shape.
         classes: number of classes, C.
         bins: number of bins, B.
+
+    Returns:
+        counts by bin, of each kind.
 
     Raises:
         ValueError: if shapes or types differ, or there are not two classes.
@@ -300,6 +329,9 @@ def regression_band(prediction: Mixture, x: Tensor) -> RegressionBand:
     Args:
         prediction: prediction at the inputs x, with batch shape (points,) or (points, 1).
         x: inputs, (points,) or (points, 1).
+
+    Returns:
+        mean, standard deviation and its epistemic part, (points,) each.
     """
     checks.one_shape(x=x.squeeze(-1), mean=prediction.mean.squeeze(-1))
     order = x.flatten().argsort()

@@ -150,6 +150,9 @@ def box_nll(boxes: Tensor, covariance: Tensor, truth: Tensor, noise: float) -> f
         truth: true boxes, (boxes, 4).
         noise: $\nu$, as `fit_box_noise` estimates it.
 
+    Returns:
+        nats per box; lower is better.
+
     Raises:
         ValueError: if shapes differ, there are no boxes, or the noise is not positive.
     """
@@ -166,6 +169,9 @@ def fit_box_noise(boxes: Tensor, covariance: Tensor, truth: Tensor) -> float:
         boxes: predicted, (boxes, 4).
         covariance: of the members, (boxes, 4, 4).
         truth: true boxes, (boxes, 4).
+
+    Returns:
+        the noise, as a share of a box's sides.
 
     Raises:
         ValueError: if shapes differ, or there are no boxes.

@@ -37,6 +37,9 @@ def ood_metrics(score: Tensor, is_ood: Tensor) -> OODMetrics:
         score: any shape, finite; higher = more OOD.
         is_ood: torch.bool of that shape; both kinds must occur.
 
+    Returns:
+        the four numbers.
+
     Raises:
         ValueError: if shapes differ, a score is not finite, or only one kind occurs.
         TypeError: if `is_ood` is not torch.bool.
@@ -64,6 +67,9 @@ def auroc(score: Tensor, is_ood: Tensor) -> float:
         score: any shape, finite; higher = more OOD.
         is_ood: torch.bool of that shape; both kinds must occur.
 
+    Returns:
+        a share from 0 to 1; 0.5 is chance, higher is better.
+
     Raises:
         ValueError: if shapes differ, a score is not finite, or only one kind occurs.
         TypeError: if `is_ood` is not torch.bool.
@@ -77,6 +83,9 @@ def aupr_out(score: Tensor, is_ood: Tensor) -> float:
     Args:
         score: any shape, finite; higher = more OOD.
         is_ood: torch.bool of that shape; both kinds must occur.
+
+    Returns:
+        a share from 0 to 1; higher is better.
 
     Raises:
         ValueError: if shapes differ, a score is not finite, or only one kind occurs.
@@ -92,6 +101,9 @@ def aupr_in(score: Tensor, is_ood: Tensor) -> float:
         score: any shape, finite; higher = more OOD.
         is_ood: torch.bool of that shape; both kinds must occur.
 
+    Returns:
+        a share from 0 to 1; higher is better.
+
     Raises:
         ValueError: if shapes differ, a score is not finite, or only one kind occurs.
         TypeError: if `is_ood` is not torch.bool.
@@ -105,6 +117,9 @@ def fpr95(score: Tensor, is_ood: Tensor) -> float:
     Args:
         score: any shape, finite; higher = more OOD.
         is_ood: torch.bool of that shape; both kinds must occur.
+
+    Returns:
+        a share from 0 to 1; lower is better.
 
     Raises:
         ValueError: if shapes differ, a score is not finite, or only one kind occurs.
@@ -145,6 +160,9 @@ def image_average(score: Tensor, is_ood: Tensor) -> ImageAverage:
     Args:
         score: scores of the image's pixels, any shape, finite; higher = more OOD.
         is_ood: torch.bool of that shape.
+
+    Returns:
+        the metrics of this image, as a sum of one.
     """
     check_scores(score, is_ood)
     if is_ood.all() or not is_ood.any():

@@ -21,6 +21,9 @@ def rmse(mean: Tensor, y: Tensor) -> float:
     Args:
         mean: predictions, (batch, ...).
         y: targets of that shape.
+
+    Returns:
+        a number in units of y; lower is better.
     """
     checks.one_shape(mean=mean, y=y)
     checks.finite(mean=mean, y=y)
@@ -33,6 +36,9 @@ def mixture_nll(prediction: Mixture, y: Tensor) -> float:
     Args:
         prediction: an equally weighted mixture of Gaussians.
         y: targets, (batch, ...).
+
+    Returns:
+        nats per target; lower is better.
     """
     _check_target(prediction, y)
     return -float(prediction.log_prob(y).detach().double().mean())
@@ -47,6 +53,9 @@ def gaussian_nll(mean: Tensor, variance: Tensor, y: Tensor) -> float:
         mean: of each Gaussian, (batch, ...).
         variance: of each, of that shape.
         y: targets of that shape.
+
+    Returns:
+        nats per target; lower is better.
     """
     mean, variance, y = _checked(mean, variance, y)
     return -float(gaussian_log_prob(y, mean, variance).mean())
@@ -62,6 +71,9 @@ def coverage(prediction: Mixture, y: Tensor, levels: Tensor) -> Tensor:
         prediction: an equally weighted mixture of Gaussians.
         y: targets, (batch, ...).
         levels: (levels,), each in [0, 1].
+
+    Returns:
+        a share for every level, (levels,).
     """
     checks.one_shape(levels=levels)
     checks.unit_interval(levels=levels)
@@ -80,6 +92,9 @@ def gaussian_crps(mean: Tensor, variance: Tensor, y: Tensor) -> float:
         mean: of each Gaussian, (batch, ...).
         variance: of each, of that shape.
         y: targets of that shape.
+
+    Returns:
+        a number above 0; lower is better.
     """
     mean, variance, y = _checked(mean, variance, y)
     return float((_expected_distance(y - mean, variance) - (variance / math.pi).sqrt()).mean())
@@ -96,6 +111,9 @@ def mixture_crps(prediction: Mixture, y: Tensor) -> float:
     Args:
         prediction: an equally weighted mixture of Gaussians.
         y: targets, (batch, ...).
+
+    Returns:
+        a number above 0; lower is better.
     """
     _check_target(prediction, y)
     means, variances = prediction.means.detach().double(), prediction.variances.detach().double()

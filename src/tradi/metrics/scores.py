@@ -12,6 +12,9 @@ def one_minus_confidence(prediction: Classes) -> Tensor:
 
     Args:
         prediction: with a members axis first, as `ensemble.predict` gives it.
+
+    Returns:
+        a score for every sample, (batch, ...).
     """
     return prediction.one_minus_confidence
 
@@ -21,6 +24,9 @@ def predictive_entropy(prediction: Classes) -> Tensor:
 
     Args:
         prediction: with a members axis first, as `ensemble.predict` gives it.
+
+    Returns:
+        a score for every sample, (batch, ...).
     """
     return prediction.entropy
 
@@ -30,6 +36,9 @@ def expected_entropy(prediction: Classes) -> Tensor:
 
     Args:
         prediction: with a members axis first, as `ensemble.predict` gives it.
+
+    Returns:
+        a score for every sample, (batch, ...).
     """
     return prediction.expected_entropy
 
@@ -39,6 +48,9 @@ def mutual_information(prediction: Classes) -> Tensor:
 
     Args:
         prediction: with a members axis first, as `ensemble.predict` gives it.
+
+    Returns:
+        a score for every sample, (batch, ...).
     """
     return prediction.mutual_information
 
@@ -48,6 +60,9 @@ def energy(logits: Tensor) -> Tensor:
 
     Args:
         logits: (members, batch, classes, ...), as in `ClassPrediction`; of one network, `logits[None]`.
+
+    Returns:
+        a score for every sample, (batch, ...).
 
     Raises:
         ValueError: if an axis is missing.
@@ -62,5 +77,8 @@ def variance_of_mean(prediction: Mixture) -> Tensor:
 
     Args:
         prediction: with a members axis first, as `ensemble.predict` gives it.
+
+    Returns:
+        a score for every sample, (batch, ...).
     """
     return prediction.epistemic

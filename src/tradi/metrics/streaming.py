@@ -50,6 +50,9 @@ class Accumulator(Generic[P, T]):
     def compute(self) -> T:
         """The sum over all batches so far.
 
+        Returns:
+            what `measure` would give for all batches at once.
+
         Raises:
             ValueError: if there were none.
         """

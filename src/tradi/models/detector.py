@@ -40,6 +40,9 @@ def detector(classes: int, *, width: int = 32, dropout: float = 0.1) -> Detector
         classes: number of classes, without background.
         width: channels at a quarter of the image's size; there are four times as many at a sixteenth.
         dropout: rate at which whole channels are dropped before the last layers.
+
+    Returns:
+        the network, in training mode.
     """
     model = he_initialised(Detector(classes, width, dropout))
     assert model.classes.bias is not None
@@ -176,6 +179,9 @@ def detector_loss(output: Output, target: Tensor) -> Tensor:
     Args:
         output: of the detector, for a batch.
         target: of `detector_target`, (batch, 5, height / 4, width / 4).
+
+    Returns:
+        one number.
     """
     objects = (target[:, 0] >= 0) & (target[:, 0] < output["logits"].shape[1] - 1)
     return -DetectorLikelihood().log_prob(output, target).nansum() / objects.sum().clamp_min(1)

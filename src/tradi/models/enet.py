@@ -19,6 +19,9 @@ def enet(classes: int) -> ENet:
 
     Args:
         classes: number of classes.
+
+    Returns:
+        the network, in training mode.
     """
     return he_initialised(ENet(classes))
 

@@ -22,6 +22,9 @@ def mlp(
         outputs: number of outputs; None for no output layer.
         batchnorm: whether to add BatchNorm.
         dropout: dropout rate; 0 for no dropout layers.
+
+    Returns:
+        the network, in training mode.
     """
     layers: list[nn.Module] = []
     for width in hidden:

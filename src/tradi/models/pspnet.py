@@ -20,6 +20,9 @@ def pspnet(classes: int) -> PSPNet:
 
     Args:
         classes: number of classes.
+
+    Returns:
+        the network, in training mode.
     """
     return he_initialised(PSPNet(ResNet(), classes))
 

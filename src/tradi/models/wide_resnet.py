@@ -21,6 +21,9 @@ def wide_resnet(
         dropout: rate inside a block.
         channels: channels of an image.
 
+    Returns:
+        the network, in training mode.
+
     Raises:
         ValueError: if `depth` is not 6n + 4, or `width` is below 1.
     """

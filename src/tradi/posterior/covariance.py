@@ -41,6 +41,9 @@ class Covariance(ABC):
             layer: what was tracked of it.
             seed: of the ensemble.
             member: its number.
+
+        Yields:
+            a weight's name, which part of the weight, and the noise of this part.
         """
 
     def check(self, sizes: dict[str, int], itemsize: int) -> None:  # noqa: B027 (most have nothing to object)
@@ -90,12 +93,20 @@ class FourierFeatures(Covariance):
 
     @classmethod
     def paper(cls) -> FourierFeatures:
-        """The paper's covariance: shared phases, N = 10, ell = 1, every weight's own variance."""
+        """The paper's covariance: shared phases, N = 10, ell = 1, every weight's own variance.
+
+        Returns:
+            the covariance.
+        """
         return cls(length_scale=1.0, absolute=True, shrinkage=0.0, prior_samples=None)
 
     @classmethod
     def released(cls) -> FourierFeatures:
-        """The released script's: a phase for every weight and feature."""
+        """The released script's: a phase for every weight and feature.
+
+        Returns:
+            the covariance.
+        """
         return cls(length_scale=1.0, absolute=True, shrinkage=0.0, prior_samples=None, shared_phases=False)
 
     def noise(self, layer: Layer, seed: int, member: int) -> Iterator[Piece]:

@@ -138,6 +138,9 @@ class Posterior:
                 data that members are conditioned on: see `reconditioned`.
             likelihood: what outputs mean; by default what `condition` or `choose_scale` found.
 
+        Returns:
+            the ensemble; its members are drawn when they are first used.
+
         Raises:
             ValueError: if `members` is below 1, or members depend on training data that is not at hand.
         """
@@ -194,6 +197,9 @@ class Posterior:
         Args:
             member: its number.
             seed: of the ensemble that it belongs to.
+
+        Returns:
+            tensors of the member's own: weights, and what conditioning adds.
         """
         return self._parts.draw(self._weights, member, seed)
 
@@ -201,6 +207,9 @@ class Posterior:
         """The network as training left it, as an ensemble of one: what everything is compared with.
 
         For numbers it has the noise that it leaves on the training data by itself, not that of conditioned members.
+
+        Returns:
+            the ensemble.
         """
         own = None if self.conditioning is None else self.conditioning.network_likelihood
         return Ensemble(sharing(self.model), [{}].__getitem__, 1, likelihood=own or self.likelihood)
@@ -211,6 +220,9 @@ class Posterior:
         Args:
             member: its number.
             seed: of the ensemble that it belongs to.
+
+        Returns:
+            a tensor for every tracked weight.
         """
         return self._weights.noise(member, seed)
 
@@ -219,6 +231,9 @@ class Posterior:
 
         Args:
             scale: factor on the noise, not below 0.
+
+        Returns:
+            a new posterior; this one is unchanged.
         """
         way = None if self.conditioning is None else self.conditioning.rescaled(scale)
         return self._changed(scale=scale, scale_search=None, conditioning=way)
@@ -228,6 +243,9 @@ class Posterior:
 
         Args:
             covariance: how noise is correlated within a layer.
+
+        Returns:
+            a new posterior; this one is unchanged.
 
         Raises:
             ValueError: if the covariance had to be tracked and was not.
@@ -242,6 +260,9 @@ class Posterior:
         Args:
             likelihood: what outputs mean.
 
+        Returns:
+            a new posterior; this one is unchanged.
+
         Raises:
             TypeError: if the likelihood is not one.
         """
@@ -253,6 +274,9 @@ class Posterior:
 
         Args:
             data: training batches, shuffled and representative.
+
+        Returns:
+            a new posterior; this one is unchanged.
         """
         return self._changed(refresh=data)
 
@@ -282,6 +306,9 @@ class Posterior:
             passes: as in `choose_scale`.
             seed: of the search's own random stream.
 
+        Returns:
+            a new posterior; this one is unchanged.
+
         Raises:
             TypeError, ValueError: as `condition` and `choose_scale` do.
             RuntimeError: if processes that train together (DDP) fit on data of their own and come to several
@@ -308,6 +335,9 @@ class Posterior:
             train: (inputs, target) batches that were trained on.
             likelihood: what outputs mean; inferred where outputs and targets leave no doubt, and remembered.
             layer: name of the last linear layer, where the network's output is not its output as it is.
+
+        Returns:
+            a new posterior; this one is unchanged.
 
         Raises:
             TypeError: if the loader or the likelihood is not one, or the likelihood cannot be inferred.
@@ -348,6 +378,9 @@ class Posterior:
             temperature: divide logits by the one number that has the lowest validation NLL.
             passes: over the validation data, at the most; the search ends early there.
             seed: of the search's own random stream.
+
+        Returns:
+            a new posterior; this one is unchanged.
 
         Raises:
             TypeError: if a loader or the likelihood is not one, or the likelihood cannot be inferred.

@@ -65,6 +65,9 @@ class ShardedPosterior(Posterior):
         Args:
             member: its number.
             seed: of the ensemble that it belongs to.
+
+        Returns:
+            a DTensor for every tracked weight.
         """
         return self._whole(super().noise(member, seed))
 
@@ -74,6 +77,9 @@ class ShardedPosterior(Posterior):
         Args:
             member: its number.
             seed: of the ensemble that it belongs to.
+
+        Returns:
+            DTensors by name.
         """
         own = self._network
         return self._whole(own.weights | super().draw(member, seed)) | own.buffers
@@ -94,6 +100,9 @@ class ShardedPosterior(Posterior):
 
         What they refresh BatchNorm's statistics on must be the same batches on every process: see `tradi.gathered`.
 
+        Returns:
+            the ensemble, which all processes call together.
+
         Raises:
             RuntimeError: if BatchNorm is inside activation checkpointing or a compiled block.
         """
@@ -109,7 +118,11 @@ class ShardedPosterior(Posterior):
         )
 
     def final(self) -> Ensemble:
-        """The network as training left it, as an ensemble of one."""
+        """The network as training left it, as an ensemble of one.
+
+        Returns:
+            the ensemble, which all processes call together.
+        """
         own = self._network
         return ShardedEnsemble(own, lambda _: self._whole(own.weights) | own.buffers, 1, likelihood=self.likelihood)
 

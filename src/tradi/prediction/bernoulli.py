@@ -89,6 +89,9 @@ class BernoulliPrediction:
         Args:
             labels: 0 or 1, (batch, ...).
 
+        Returns:
+            nats, (batch, ...).
+
         Raises:
             ValueError: if labels have another shape or other values.
         """

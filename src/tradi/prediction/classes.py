@@ -106,6 +106,9 @@ class ClassPrediction:
         Args:
             labels: the true classes, (batch, ...).
 
+        Returns:
+            nats, (batch, ...).
+
         Raises:
             ValueError: if labels have another shape, or one is no class.
         """

@@ -92,6 +92,9 @@ class GaussianMixture:
         Args:
             y: numbers, (batch, ...).
 
+        Returns:
+            nats, (batch, ...).
+
         Raises:
             ValueError: if they have another shape.
         """
@@ -104,6 +107,9 @@ class GaussianMixture:
 
         Args:
             y: numbers, (batch, ...) or a shape that broadcasts to it.
+
+        Returns:
+            probabilities, (batch, ...).
         """
         return torch.special.ndtr((y - self.means) * self.variances.rsqrt()).mean(0)
 

@@ -28,6 +28,9 @@ class Likelihood(ABC):
         Args:
             output: what the network returns.
 
+        Returns:
+            what `log_prob` and `predict` take.
+
         Raises:
             TypeError: if there is none.
         """
@@ -40,6 +43,9 @@ class Likelihood(ABC):
             output: of one network, for a batch.
             target: of the same batch, as the loader gives it.
 
+        Returns:
+            nats, (batch, ...).
+
         Raises:
             TypeError: if output or target is not of this task's form.
             ValueError: if their shapes or values do not fit.
@@ -51,6 +57,9 @@ class Likelihood(ABC):
 
         Args:
             outputs: (members, batch, ...).
+
+        Returns:
+            the prediction object of the task.
         """
 
     def linear(self, output: Any) -> Tensor:
@@ -58,6 +67,9 @@ class Likelihood(ABC):
 
         Args:
             output: what the network returns.
+
+        Returns:
+            the tensor, (batch, outputs, ...).
         """
         found: Tensor = self.output(output)
         return found
@@ -68,6 +80,9 @@ class Likelihood(ABC):
         Args:
             output: what the network returns.
             value: what takes the place of the tensor.
+
+        Returns:
+            what `log_prob` takes.
         """
         del output
         return value
@@ -77,6 +92,9 @@ class Likelihood(ABC):
 
         Args:
             target: of a batch, as the loader gives it.
+
+        Returns:
+            whole numbers, (samples, positions).
 
         Raises:
             TypeError: if the task is not about labels.
@@ -89,6 +107,9 @@ class Likelihood(ABC):
 
         Args:
             factor: above 0; 1 changes nothing.
+
+        Returns:
+            a new likelihood; this one is unchanged.
         """
         return replace(self, temperature=self.temperature * factor)  # type: ignore[type-var, attr-defined]
 
@@ -97,6 +118,9 @@ class Likelihood(ABC):
 
         Args:
             data: pairs of output and target, batch by batch.
+
+        Returns:
+            a likelihood; this one is unchanged.
 
         Raises:
             ValueError: if it cannot be estimated from them.
