@@ -22,8 +22,9 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import import_module
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -184,23 +185,23 @@ def places(tree: ast.AST) -> Iterator[ast.AST]:
                 yield from places(child)
 
 
-def mutants(module: str) -> list[tuple[Mutant, str]]:
-    """Every mutant of a module, with its source."""
+def mutants(module: str) -> list[Callable[[], tuple[Mutant, str]]]:
+    """Every mutant of a module, and its source, as a function that makes them: few are drawn of many."""
     tree = ast.parse(read(f"src/tradi/{module}.py"))
-    found = []
-    for node in places(tree):
-        for variant in variants(node):
-            kept = dict(vars(node)), node.__class__
-            before = ast.unparse(node)
-            line = getattr(node, "lineno", 0)
-            _become(node, variant)
-            changed = ast.unparse(ast.fix_missing_locations(copy.deepcopy(tree)))
-            after = ast.unparse(node)
-            vars(node).clear()
-            vars(node).update(kept[0])
-            node.__class__ = kept[1]
-            found.append((Mutant(module, line, before, after), changed))
-    return found
+    return [partial(_made, module, tree, node, variant) for node in places(tree) for variant in variants(node)]
+
+
+def _made(module: str, tree: ast.AST, node: ast.AST, variant: ast.AST) -> tuple[Mutant, str]:
+    kept = dict(vars(node)), node.__class__
+    before = ast.unparse(node)
+    line = getattr(node, "lineno", 0)
+    _become(node, variant)
+    changed = ast.unparse(ast.fix_missing_locations(copy.deepcopy(tree)))
+    after = ast.unparse(node)
+    vars(node).clear()
+    vars(node).update(kept[0])
+    node.__class__ = kept[1]
+    return Mutant(module, line, before, after), changed
 
 
 def by_hand() -> Iterator[Planned]:
@@ -263,7 +264,7 @@ def drawn(room: str, number: int, seed: int) -> Iterator[Planned]:
     """The first of all mutants of a room, in an order that the seed decides: fewer are the first of more."""
     found = [one for name in ROOMS[room] for one in mutants(f"{room}/{name}")]
     random.Random(seed).shuffle(found)
-    for mutant, source in found[:number]:
+    for mutant, source in (make() for make in found[:number]):
         yield mutant, Trial(mutant.module, source, tests_of(mutant.module))
 
 
