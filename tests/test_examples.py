@@ -56,6 +56,16 @@ def test_a_detector_of_made_images_draws_boxes_and_their_ellipses(
     assert (tmp_path / "detection.png").stat().st_size > 10_000
 
 
+def test_labels_are_asked_for_and_learning_curves_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example("active_learning").main(rounds=3, epochs=10, seeds=2)
+    header, *rows, _ = capsys.readouterr().out.splitlines()
+    assert header.split()[-3:] == ["20", "40", "60"]
+    by_chance, asked_for = ([float(figure) for figure in row.split()[-3:]] for row in rows)
+    assert by_chance[0] == asked_for[0]  # the same first labels
+    assert all(0 < figure <= 100 for figure in (*by_chance, *asked_for))
+    assert (tmp_path / "active_learning.png").stat().st_size > 10_000
+
+
 def test_a_killed_training_ends_as_the_one_that_was_not(capsys: pytest.CaptureFixture[str]) -> None:
     example("resume_after_kill").main()
     printed = capsys.readouterr().out

@@ -20,6 +20,7 @@ ROOMS = (
         "methods",
         "inspection",
         "detection",
+        "acquisition",
         "metrics",
         "data",
         "models",
@@ -116,6 +117,6 @@ def test_the_map_for_contributors_lists_every_room() -> None:
 
 
 def test_every_room_says_what_enters_what_leaves_and_who_may_call_it() -> None:
-    for name in ("filter", "tracking", "posterior", "ensemble", "prediction", "cli"):
+    for name in ("filter", "tracking", "posterior", "ensemble", "prediction", "acquisition", "cli"):
         text = ast.get_docstring(ast.parse((SOURCE / name / "__init__.py").read_text())) or ""
         assert all(word in text for word in ("Enters:", "Leaves:", "Who may call it:")), name

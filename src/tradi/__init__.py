@@ -4,6 +4,7 @@ from importlib import import_module
 from types import ModuleType
 
 from tradi import likelihoods
+from tradi.acquisition.pool import acquire
 from tradi.costs import Estimate, estimate
 from tradi.ensemble.ensemble import Ensemble, load_ensemble
 from tradi.ensemble.gathered import gathered
@@ -44,6 +45,7 @@ __all__ = [
     "ScaleSearch",
     "StationaryNoise",
     "Trajectory",
+    "acquire",
     "diagnostics",
     "estimate",
     "gathered",
@@ -54,7 +56,8 @@ __all__ = [
     "save_pretrained",
 ]
 
-_ROOMS = ("bench", "data", "detection", "methods", "metrics", "models", "report")  # imported when first asked for
+# Imported when first asked for.
+_ROOMS = ("acquisition", "bench", "data", "detection", "methods", "metrics", "models", "report")
 
 
 def __getattr__(name: str) -> ModuleType:

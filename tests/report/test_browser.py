@@ -10,7 +10,7 @@ import pytest
 from tests.browser import WIDTHS, browser, opened, overflowing
 from tests.report.test_pictures import write_kept
 from tradi.report import html
-from tradi.report.tables import Cell, Head, Table
+from tradi.report.cells import Cell, Head, Table
 
 TABLE = "#mnist table.sortable"
 

@@ -1,6 +1,7 @@
 """The paper's experiments: a benchmark is data, and one runner executes them all."""
 
 from tradi.bench.ablation import ABLATION
+from tradi.bench.active import ACTIVE
 from tradi.bench.anomaly import BDD_ANOMALY, STREETHAZARDS
 from tradi.bench.camvid import CAMVID_OOD
 from tradi.bench.camvid_detection import CAMVID_DETECTION
@@ -27,6 +28,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         STREETHAZARDS,
         BDD_ANOMALY,
         TRANSFER,
+        ACTIVE,
         ABLATION,
     )
 }

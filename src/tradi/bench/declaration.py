@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tradi.bench.files import folder_name, is_of_a_quick_run
-from tradi.bench.tables import ByMethod, ByVariant, Column, Overview, Paired, Published, Table
+from tradi.bench.tables import ByMethod, ByVariant, Column, Needed, Overview, Paired, Published, Table
 from tradi.storage.atomic import write_whole
 
 NAME = "benchmark.json"
-KINDS: dict[str, type[Table]] = {kind.__name__: kind for kind in (ByMethod, ByVariant, Paired, Overview)}
+KINDS: dict[str, type[Table]] = {kind.__name__: kind for kind in (ByMethod, ByVariant, Paired, Overview, Needed)}
 
 
 @dataclass(frozen=True)

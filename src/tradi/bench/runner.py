@@ -20,6 +20,7 @@ from tradi.bench.methods import Method, Tradi
 from tradi.bench.problem import Data, Problem
 from tradi.bench.recipe import Recipe
 from tradi.bench.results import Result, forget_peak_memory, made_by, peak_memory_mb, write_pictures
+from tradi.bench.rounds import Asking, Course, learn
 from tradi.bench.spec import Benchmark, Variant
 from tradi.bench.training import Run, train
 from tradi.posterior.posterior import Posterior
@@ -71,7 +72,7 @@ def run_case(case: Case, options: Options) -> list[Failure]:
                 "made_by": {"command": options.command, **made_by(), "threads": threads},
             }
             forget_peak_memory()
-            found, pictures = _evaluate(method, problem, trained, case.seed)
+            found, pictures = _found(method, variant, problem, trained, case.seed)
             if pictures and case.seed == case.network == 0:
                 write_pictures(result["key"], options.out, pictures)
             Result(**result, **found).write(options.out)
@@ -155,6 +156,16 @@ class _Trainings:
         prior = run.posteriors[PRIOR].condition(problem.training_batches, likelihood=problem.likelihood)
         torch.set_rng_state(random)  # what follows does not depend on whether this was kept
         return replace(run, posteriors={PRIOR: prior})
+
+
+def _found(
+    method: Method, variant: Variant, problem: Problem, trained: _Trainings, seed: int
+) -> tuple[dict[str, Any], Pictures]:
+    """What a result file holds of a method, and pictures."""
+    if isinstance(method, Asking) and variant.rounds is not None and isinstance(problem, Data):
+        course = Course(variant.rounds, variant.model, variant.recipe)
+        return learn(method, course, problem, seed) | {"peak_memory_mb": peak_memory_mb()}, {}
+    return _evaluate(method, problem, trained, seed)
 
 
 def _evaluate(method: Method, problem: Problem, trained: _Trainings, seed: int) -> tuple[dict[str, Any], Pictures]:

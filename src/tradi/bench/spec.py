@@ -13,6 +13,7 @@ from tradi.bench.declaration import Declaration
 from tradi.bench.methods import Method
 from tradi.bench.problem import Problem
 from tradi.bench.recipe import Recipe
+from tradi.bench.rounds import Asking, Rounds
 from tradi.bench.tables import Published, Table
 
 OTHER_RUNS = "-other-runs"  # what the name of a variant is followed by where its further networks are evaluated
@@ -51,6 +52,7 @@ class Variant:
     miniature: Variant | None = None
     other_runs: tuple[str, ...] = ()
     before: Variant | None = None
+    rounds: Rounds | None = None
 
     def __post_init__(self) -> None:
         if self.other_runs and self.splits > 1:
@@ -66,7 +68,8 @@ class Variant:
         """The same, as small as can be."""
         small = self.miniature or self
         before = None if self.before is None else self.before.quick()
-        return replace(small, recipe=small.recipe.quick(), other_runs=self.other_runs, before=before)
+        rounds = None if small.rounds is None else small.rounds.quick()
+        return replace(small, recipe=small.recipe.quick(), other_runs=self.other_runs, before=before, rounds=rounds)
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,9 @@ class Benchmark:
             unknown = [name for name in variant.other_runs if name not in self.methods_of(variant)]
             if unknown:
                 raise ValueError(f"other_runs of {variant.name} names methods that it does not have: {unknown}")
+            asking = [isinstance(method, Asking) for method in self.methods_of(variant).values()]
+            if asking != [variant.rounds is not None] * len(asking):
+                raise ValueError(f"methods of {variant.name} must be Asking where it has rounds, and only there")
             if variant.other_runs and self.networks(variant) < 2:
                 raise ValueError(
                     f"other_runs of {variant.name} needs a method of several trainings, such as Deep(runs=3)"

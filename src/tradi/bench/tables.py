@@ -109,4 +109,19 @@ class Overview:
     drawn: tuple[tuple[Column, ...], ...] = ()
 
 
-Table = ByMethod | ByVariant | Paired | Overview
+@dataclass(frozen=True)
+class Needed:
+    """Methods down, and across how many labels each needs to get as far as a rival does with all: one per variant.
+
+    Args:
+        columns: measures that results have learning curves of; those of a variant are shown.
+        title: what is added to the names of benchmark and variant.
+        rival: the method that sets the goal, by its own last round of the same seed and split.
+    """
+
+    columns: tuple[Column, ...]
+    title: str
+    rival: str
+
+
+Table = ByMethod | ByVariant | Paired | Overview | Needed

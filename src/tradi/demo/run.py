@@ -15,10 +15,10 @@ from tradi.demo.digits import classify
 from tradi.demo.part import Part, Row, Table
 from tradi.demo.toy import regress
 from tradi.report import html
+from tradi.report.cells import Cell, Head
+from tradi.report.cells import Table as Shown
 from tradi.report.charts import Methods
 from tradi.report.html import text
-from tradi.report.tables import Cell, Head
-from tradi.report.tables import Table as Shown
 from tradi.storage.atomic import write_whole
 
 PAGE = "demo.html"

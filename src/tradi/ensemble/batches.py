@@ -76,13 +76,18 @@ def batches(loader: Iterable[Any], argument: str, like: Tensor) -> Iterator[Pair
     empty = True
     for batch in loader:
         empty = False
-        inputs, target = _parts(batch, argument)
+        inputs, target = parts_of(batch, argument)
         yield _moved(inputs, like, convert=True), _moved(target, like, convert=False)
     if empty:
         raise ValueError(f"{argument} gave no batches: pass data, or check its length and drop_last")
 
 
-def _parts(batch: Any, argument: str) -> Pair:
+def parts_of(batch: Any, argument: str) -> Pair:
+    """The inputs and the target of a batch, as a loader gives them.
+
+    Raises:
+        ValueError: for a batch of another form.
+    """
     if isinstance(batch, tuple | list):
         if not 1 <= len(batch) <= 2:
             raise ValueError(

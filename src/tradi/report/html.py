@@ -6,8 +6,8 @@ import html
 from collections.abc import Sequence
 from importlib.resources import files
 
+from tradi.report.cells import Cell, Head, Table
 from tradi.report.style import DARK, PALETTE
-from tradi.report.tables import Cell, Head, Table
 
 OURS = " class=ours"
 FIGURE_SPACE = "\u2007"  # as wide as a digit

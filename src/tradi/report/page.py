@@ -12,14 +12,17 @@ from tradi.bench import BENCHMARKS
 from tradi.bench.declaration import Declaration, read_declarations
 from tradi.bench.files import QUICK
 from tradi.bench.results import Result, read_results
+from tradi.bench.rounds import CURVE
 from tradi.bench.tables import Overview
 from tradi.report import charts, html
+from tradi.report.cells import Table
 from tradi.report.charts import Curves, Methods
 from tradi.report.html import text
+from tradi.report.learning import learning
 from tradi.report.pictures import comparison
 from tradi.report.problems import OURS, short_title, spelled
 from tradi.report.summary import summary
-from tradi.report.tables import BOLD, Table, by_problem, in_order, of_benchmark, tables
+from tradi.report.tables import BOLD, by_problem, in_order, of_benchmark, tables
 from tradi.storage.atomic import write_whole
 
 GENERATED = (
@@ -32,6 +35,7 @@ CHARTS: dict[str, tuple[str, Callable[[Curves, Methods], str]]] = {
     "accuracy_confidence": ("Accuracy above each threshold of confidence", charts.accuracy_confidence),
     "calibration": ("Calibration on test data", charts.calibration),
     "ap_calibration": ("Calibration by precision", charts.ap_calibration),
+    CURVE: ("Mean over runs and its standard error, by number of labels", learning),
 }
 PANELS: dict[str, tuple[str, Callable[[Curves, Methods], str]]] = {
     "confidence_histogram": (

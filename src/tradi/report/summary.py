@@ -9,12 +9,13 @@ from dataclasses import replace
 from tradi.bench.declaration import Declaration
 from tradi.bench.results import Result
 from tradi.report import html, svg
+from tradi.report.cells import Cell, Head, Table
 from tradi.report.charts import Methods
 from tradi.report.compare import deviation, mean
 from tradi.report.html import text
 from tradi.report.problems import DETECTION, LIKELIHOOD, OURS, Problem, problems
 from tradi.report.style import FIRST, Style, is_first, known
-from tradi.report.tables import BOLD, Cell, Head, Table, time
+from tradi.report.tables import BOLD, time
 
 STRIP = 280, 46
 LANES = 6

@@ -6,86 +6,17 @@ import math
 import statistics
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tradi.bench.declaration import Declaration
 from tradi.bench.results import Result
-from tradi.bench.tables import ByMethod, ByVariant, Column, Overview, Paired, Published
+from tradi.bench.tables import ByMethod, ByVariant, Column, Needed, Overview, Paired, Published
+from tradi.report.cells import Cell, Head, Table
 from tradi.report.compare import Runs, best, deviation, in_trainings, mean, runs
+from tradi.report.needed import needed
 from tradi.report.style import same
 
 BOLD = "Bold: ahead of all others by more than the standard deviation of the difference, run by run."
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A number in a table, or none.
-
-    Args:
-        value, deviation: over seeds and splits.
-        digits: after the point.
-        runs: such as "4 of 20", where others have more.
-        best: whether it stands out.
-    """
-
-    value: float | None = None
-    deviation: float | None = None
-    digits: int = 2
-    runs: str = ""
-    best: bool = False
-
-    @property
-    def text(self) -> str:
-        if self.value is None:
-            return ""
-        around = "" if self.deviation is None else f" ± {self.deviation:.{self.digits}f}"
-        return f"{self.value:.{self.digits}f}{around}" + (f" ({self.runs})" if self.runs else "")
-
-
-@dataclass(frozen=True)
-class Head:
-    """What stands above a column: a title, whether higher is better, and whether it holds the paper's figures."""
-
-    title: str
-    higher: bool | None = None
-    of_paper: bool = False
-
-
-@dataclass(frozen=True)
-class Table:
-    """A title, heads (the first of the rows' names), and rows of a name and cells.
-
-    Args:
-        title: above it.
-        heads: of the columns.
-        rows: by name.
-        note: below it.
-        made: at which commits.
-        kind: what it is about, such as an OOD set, within its benchmark and variant.
-        variant: of the benchmark; none if it is of all.
-    """
-
-    title: str
-    heads: list[Head]
-    rows: list[tuple[str, list[Cell]]]
-    note: str = ""
-    made: str = ""
-    kind: str = ""
-    variant: str | None = None
-
-    @property
-    def texts(self) -> list[list[str]]:
-        """Names and cells as they are printed."""
-        return [[name, *(cell.text for cell in cells)] for name, cells in self.rows]
-
-    def markdown(self) -> str:
-        """GitHub's dialect."""
-        titles = [head.title for head in self.heads]
-        lines = [f"### {self.title}", "", _row(titles), _row(["---"] * len(titles))]
-        for name, cells in self.rows:
-            lines.append(_row([name, *(f"**{cell.text}**" if cell.best else cell.text for cell in cells)]))
-        note = " ".join(part for part in (self.note, self.made) if part)
-        return "\n".join([*lines, "", *([note, ""] if note else [])])
 
 
 def tables(results: Sequence[Result], declarations: Mapping[str, Declaration]) -> list[Table]:
@@ -120,7 +51,11 @@ def _of_variant(results: Sequence[Result], declared: Declaration) -> list[Table]
     if not found:
         warnings.warn(f"no table that is declared shows {name}, whose results have {', '.join(metrics)}", stacklevel=5)
     made = ((one, by_method(f"{name}{one.title}", results, one.columns, declared.published)) for one in found)
-    return [replace(table, kind=one.title.removeprefix(", "), variant=variant) for one, table in made]
+    wanted = [table for table in declared.tables if isinstance(table, Needed)]
+    labels = [(one.title, needed(f"{name}{one.title}", results, one)) for one in wanted]
+    both = [(title, table) for title, table in labels if table is not None]
+    both += [(one.title, table) for one, table in made]
+    return [replace(table, kind=title.removeprefix(", "), variant=variant) for title, table in both]
 
 
 def in_order(results: Sequence[Result], declared: Declaration) -> list[Result]:
@@ -312,7 +247,3 @@ def time(results: Sequence[Result]) -> Cell:
     """Time until one method predicts, the median: seconds depend on the machine, shares of a training hardly do."""
     found = [share for result in results if (share := in_trainings(result)) is not None]
     return Cell(statistics.median(found)) if found else Cell()
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
