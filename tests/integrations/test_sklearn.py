@@ -75,6 +75,15 @@ def test_a_classifier_finds_rows_that_are_far_away() -> None:
     assert roc_auc_score(np.repeat([0, 1], 200), scores) > 0.7
 
 
+def test_a_typing_error_in_the_target_is_said_and_does_not_spoil_the_others() -> None:
+    x, y = line(400)
+    y[7] = 1e9
+    with pytest.warns(UserWarning, match=r"1 of the target's values lie .* typing errors"):
+        model = TRADIRegressor(steps=500, random_state=0).fit(x, y)
+    others = np.arange(400) != 7
+    assert np.abs(model.predict(x) - 100 - 30 * x[:, 0])[others].mean() < 3
+
+
 def test_an_option_out_of_range_is_named() -> None:
     with pytest.raises(ValueError, match="members must be at least 1, got 0"):
         TRADIRegressor(members=0).fit(*line(20))

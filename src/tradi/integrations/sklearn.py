@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 
 from tradi.extras import require
 from tradi.prediction.gaussian import GaussianMixture
-from tradi.tables.rows import Standard, held_out, tensors
+from tradi.tables.rows import held_out, tensors
+from tradi.tables.scaling import Standard, about_far, within_reach
 from tradi.tables.training import AT_ONCE, Options, fit_classes, fit_numbers
 
 require("sklearn", "sklearn")
@@ -106,9 +108,12 @@ class TRADIRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         """
         options = self._options()
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
-        y = y.astype(np.float64)
-        self.inputs_, self.target_ = Standard.of(X), Standard.of(y[:, None])
-        train, validation = held_out(self.inputs_.to(X), self.target_.to(y[:, None]), options.validation, options.seed)
+        y, far = within_reach(y.astype(np.float64))
+        if far:
+            warnings.warn(about_far(far), stacklevel=2)
+        self.inputs_, self.centre_, self.scale_ = Standard.of(X), y.mean(), y.std() if (y != y[0]).any() else 1.0
+        standard = (y - self.centre_) / self.scale_
+        train, validation = held_out(self.inputs_.to(X), standard[:, None], options.validation, options.seed)
         self.ensemble_ = fit_numbers(train, validation, options)
         return self
 
@@ -131,8 +136,8 @@ class TRADIRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     def predict_distribution(self, X: Any) -> GaussianMixture:
         """The prediction as a `tradi.GaussianMixture` over (rows,), in the target's own unit."""
         prediction = self._predict(X)
-        mean, std = self.target_.mean.item(), self.target_.std.item()
-        return GaussianMixture(prediction.means[..., 0] * std + mean, prediction.variances[..., 0] * std**2)
+        means, variances = prediction.means[..., 0], prediction.variances[..., 0]
+        return GaussianMixture(means * self.scale_ + self.centre_, variances * self.scale_**2)
 
     def score_ood(self, X: Any) -> Array:
         """How foreign a row is, (rows,): the members' disagreement, as a standard deviation in the target's unit."""

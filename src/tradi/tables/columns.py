@@ -13,11 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tradi.tables.frames import NAMELESS, Frame, Numbers, Series, TableError, is_text, listed, numbers, texts
+from tradi.tables.scaling import Standard, bent, within_reach
 
 MOST_CATEGORIES = 200
-FAR = 1e4  # standard deviations; a network is shown no number beyond
+LARGEST = 1e150  # squares must be finite
 EDGE = 1 + 1e-9  # halves of a range; rounding must not put its ends outside
-DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([ T]\d{1,2}:\d{2}.*)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}")
+DATE = re.compile(r"(\d{4}[-/]\d{1,2}[-/]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4})([ T]\d{1,2}:\d{2}.*)?")
+DATES = "dates are not used: put year, month or weekday into columns of numbers"
+SIGNED = re.compile(r"[-+]?[$€£¥]?\s?[-+]?\d[\d.,]*\s?[%$€£¥]?")  # a number as people write it
+FEW_WORDS = 0.1  # share of the cells: up to here, text among numbers is taken as missing
+MANY_NUMBERS = 10  # different ones: with fewer, numbers beside text are categories too
 
 
 @dataclass(frozen=True)
@@ -28,9 +33,11 @@ class Column:
         name: of the column.
         categories: values of a column of text, each of which becomes a column of 0 and 1; None for numbers.
         gaps: whether values were missing: that becomes a column of 0 and 1 too.
-        fill: the median, which stands in for missing numbers.
-        mean, std: numbers are standardised with.
-        low, high: the smallest and the largest number.
+        middle: the median, which stands in for missing numbers.
+        spread: in which the distance from the median is measured, to draw in long tails (`scaling`).
+        mean, std: what numbers are standardised with after that.
+        low, high: the smallest and the largest number within reach of the others.
+        words: text among the numbers, such as "unknown", which is taken as missing.
 
     Raises:
         ValueError: if a value cannot be that of a column.
@@ -39,15 +46,18 @@ class Column:
     name: str
     categories: tuple[str, ...] | None
     gaps: bool
-    fill: float = 0.0
+    middle: float = 0.0
+    spread: float = 1.0
     mean: float = 0.0
     std: float = 1.0
     low: float = 0.0
     high: float = 0.0
+    words: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not 0 < self.std < math.inf:
-            raise ValueError(f"std must be positive and finite, got {self.std}")
+        for name in ("spread", "std"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
         if self.low > self.high:
             raise ValueError(f"low must not be above high, got {self.low} and {self.high}")
         if len(set(self.categories or ())) < len(self.categories or ()):
@@ -64,7 +74,8 @@ class Column:
         gaps = ", with gaps" if self.gaps else ""
         if self.categories is not None:
             return f"text, {len(self.categories)} categories{gaps}"
-        return f"numbers from {self.low + 0:.6g} to {self.high + 0:.6g}{gaps}"  # -0 becomes 0
+        words = f"; {listed(list(self.words))} is taken as missing" if self.words else ""
+        return f"numbers from {self.low + 0:.6g} to {self.high + 0:.6g}{gaps}{words}"  # -0 becomes 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,14 +106,14 @@ def why_not_used(column: Series) -> str | None:
     if not len(there):
         return "it holds no values"
     if "datetime" in str(column.dtype) or "period" in str(column.dtype):
-        return "dates are not used: put year, month or weekday into columns of numbers"
+        return DATES
     if not is_text(column):
         values, _ = numbers(column)
         return _why_not_numbers(values)
     if not all(isinstance(value, str | bool | Decimal) for value in there.iloc[:100]):
         return f"it holds values of type {type(there.iloc[0]).__name__}"
     values, wrong = numbers(column)
-    if not wrong.any():
+    if not wrong.any() or _words(column, values, wrong):
         return _why_not_numbers(values)
     known = [value for value in texts(there) if value is not None]
     return _why_not_categories(known)
@@ -124,12 +135,22 @@ def _why_not_categories(known: list[str]) -> str | None:
     if different == 1:
         return f"all its values are {known[0]!r}"
     if all(DATE.fullmatch(value) for value in known):
-        return "dates are not used: put year, month or weekday into columns of numbers"
+        return DATES
+    if different > 10 and all(SIGNED.fullmatch(value) for value in known):
+        return f"its numbers have signs, such as {known[0]!r}: write them with digits and a decimal point only"
     if different > 10 and 2 * different > len(known):
         return f"it has {different:,} different texts in {len(known):,} rows, like a name or an identifier"
     if different > MOST_CATEGORIES:
         return f"it has {different:,} different texts, and at most {MOST_CATEGORIES} become categories: group them"
     return None
+
+
+def _words(column: Series, values: Numbers, wrong: NDArray[np.bool_]) -> tuple[str, ...]:
+    """The few different texts among many numbers; none if the column is rather one of text."""
+    if wrong.sum() > FEW_WORDS * column.notna().sum() or len(np.unique(values[~np.isnan(values)])) <= MANY_NUMBERS:
+        return ()
+    found = sorted({value for value in texts(column[wrong]) if value is not None})
+    return tuple(found) if len(found) <= MANY_NUMBERS else ()
 
 
 def described(name: str, column: Series, train: NDArray[np.int64]) -> Column:
@@ -139,19 +160,20 @@ def described(name: str, column: Series, train: NDArray[np.int64]) -> Column:
         TableError: if its numbers are too large to standardise.
     """
     values, wrong = numbers(column)
-    if is_text(column) and wrong.any():
+    words = _words(column, values, wrong)
+    if wrong.any() and not words:
         known = texts(column.iloc[train])
         return Column(name, tuple(sorted({value for value in known if value is not None})), None in known)
     own = values[train]
     gaps, own = bool(np.isnan(own).any()), own[~np.isnan(own)]
     if not len(own):
         own = values[~np.isnan(values)]
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean, std = float(own.mean()), float(own.std())
-    if not math.isfinite(std):
-        raise TableError(f"the numbers in {name!r} are too large, up to {np.abs(own).max():.3g}: scale or exclude them")
-    std = std if std > 0 and (own != own[0]).any() else 1.0
-    return Column(name, None, gaps, float(np.median(own)), mean, std, float(own.min()), float(own.max()))
+    if (largest := np.abs(own).max()) > LARGEST:
+        raise TableError(f"the numbers in {name!r} are too large, up to {largest:.3g}: scale or exclude them")
+    scale = Standard.of(own[:, None])
+    middle, spread, mean, std = (float(part[0]) for part in (scale.middle, scale.spread, scale.mean, scale.std))
+    near, _ = within_reach(own)
+    return Column(name, None, gaps, middle, spread, mean, std, float(near.min()), float(near.max()), words)
 
 
 def encoded(columns: Sequence[Column], frame: Frame) -> Encoded:
@@ -181,6 +203,7 @@ def encoded(columns: Sequence[Column], frame: Frame) -> Encoded:
 def _numbers_of(column: Column, values: Series) -> tuple[Numbers, NDArray[np.bool_], Numbers]:
     """Standardised numbers (rows, 1), which are missing, and how far outside they lie."""
     found, wrong = numbers(values)
+    wrong &= ~values.isin(column.words).to_numpy()
     if wrong.any():
         first = int(wrong.argmax())
         raise TableError(
@@ -191,8 +214,8 @@ def _numbers_of(column: Column, values: Series) -> tuple[Numbers, NDArray[np.boo
     middle, half = column.low / 2 + column.high / 2, column.high / 2 - column.low / 2
     far = np.where(gone, 0.0, np.abs(found - middle) / (half or 1.0))
     far[far <= EDGE] = 0.0
-    standard = (np.where(gone, column.fill, found) - column.mean) / column.std
-    return np.clip(standard, -FAR, FAR)[:, None], gone, far
+    near = bent(np.where(gone, column.middle, found), column.middle, column.spread)
+    return ((near - column.mean) / column.std)[:, None], gone, far
 
 
 def _categories_of(column: Column, values: Series) -> tuple[Numbers, NDArray[np.bool_], NDArray[np.bool_]]:

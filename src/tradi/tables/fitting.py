@@ -18,6 +18,7 @@ from tradi.tables.foreign import Cloud, limits_of
 from tradi.tables.frames import Frame, Numbers, TableError, listed
 from tradi.tables.model import Description, TableModel, judged
 from tradi.tables.rows import held_out
+from tradi.tables.scaling import about_far, within_reach
 from tradi.tables.target import TASKS, Parts, Target, known_rows, split, target_of
 from tradi.tables.training import Options, fit_classes, fit_numbers
 
@@ -86,7 +87,8 @@ def fit(frame: Frame, settings: Settings, command: str) -> tuple[TableModel, Fin
     not_used, columns = _columns(known, settings, parts)
     rows = encoded(columns, known)
     train = rows.part(parts.train)
-    ensemble, hidden, notes = _ensemble(train.inputs, y[parts.train], target, settings.training())
+    y_train, far = within_reach(y[parts.train]) if target.classes is None else (y[parts.train], 0)
+    ensemble, hidden, notes = _ensemble(train.inputs, y_train, target, settings.training())
     cloud = Cloud.of(train.inputs)
     limits = limits_of(judged(ensemble, cloud, target, rows.part(parts.held_out))[1])
     about = Description(
@@ -99,7 +101,7 @@ def fit(frame: Frame, settings: Settings, command: str) -> tuple[TableModel, Fin
         | {"without a target": len(frame) - len(known)},
         options={"task": settings.task, "seed": str(settings.seed), "members": str(settings.members)}
         | {"steps": "by the number of rows" if settings.steps is None else str(settings.steps)},
-        notes=notes if limits.disagreement > 0 else (SAME,),
+        notes=_notes(columns, far) + (notes if limits.disagreement > 0 else (SAME,)),
         made_by=_versions() | {"command": command},
     )
     model = TableModel(about, ensemble, cloud)
@@ -119,6 +121,12 @@ def _columns(known: Frame, settings: Settings, parts: Parts) -> tuple[dict[str, 
         why = "; ".join(f"{name!r}: {reason}" for name, reason in not_used.items())
         raise TableError(f"no column is left to predict {settings.target!r} from" + (f" ({why})" if why else ""))
     return not_used, columns
+
+
+def _notes(columns: tuple[Column, ...], far: int) -> tuple[str, ...]:
+    """What was changed in the table's numbers."""
+    words = [f"{column.name!r} has {column.about}" for column in columns if column.words]
+    return (*words, *([about_far(far)] if far else []))
 
 
 def _ensemble(

@@ -1,8 +1,7 @@
-"""Matrices on their way to a network: standardised, and split in two."""
+"""Matrices on their way to a network: as tensors, and split in two."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,33 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tradi.tables.scaling import Matrix
 from tradi.tables.training import SMALLEST_VALIDATION, Rows
-
-Matrix = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class Standard:
-    """Columns with mean 0 and deviation 1.
-
-    Args:
-        mean: of every column.
-        std: of every column, 1 where a column is constant.
-    """
-
-    mean: Matrix
-    std: Matrix
-
-    @staticmethod
-    def of(values: Matrix) -> Standard:
-        """As the columns of these rows need it."""
-        mean, std = values.mean(0), values.std(0)
-        # The values are compared, since the computed deviation of a constant column may be 1e-16 instead of 0.
-        return Standard(mean, np.where((values == values[0]).all(0) | (std == 0), 1.0, std))
-
-    def to(self, values: Matrix) -> Matrix:
-        """The standardised rows."""
-        return (values - self.mean) / self.std
 
 
 def tensors(*arrays: NDArray[Any]) -> list[Tensor]:

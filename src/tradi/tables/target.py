@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tradi.tables.columns import MOST_CATEGORIES
 from tradi.tables.frames import Frame, Numbers, Series, TableError, listed, numbers, texts
+from tradi.tables.scaling import within_reach
 
 Rows = NDArray[np.int64]
 
@@ -114,7 +115,8 @@ def target_of(name: str, column: Series, task: str) -> Target:
 
 def _standard(name: str, found: Numbers) -> tuple[float, float]:
     with np.errstate(over="ignore", invalid="ignore"):
-        mean, std = float(found.mean()), float(found.std())
+        near, _ = within_reach(found)
+        mean, std = float(near.mean()), float(near.std())
     if not 0 < std < math.inf:
         raise TableError(f"the numbers in {name!r} cannot be standardised: their deviation is {std}; scale them")
     return mean, std
