@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tradi.posterior.exact import product
 from tradi.posterior.layers import CHUNK, Layer
-from tradi.posterior.randomness import Stream
+from tradi.posterior.randomness import Stream, at_once
 from tradi.posterior.waves import Table, Wave
 from tradi.storage.typed import built
 
@@ -145,10 +145,13 @@ class Independent(Covariance):
         _check_spreading(self.shrinkage, self.prior_samples)
 
     def noise(self, layer: Layer, seed: int, member: int) -> Iterator[Piece]:
-        for name in layer.weights:
-            std = _std(layer, name, slice(None), self.shrinkage, self.prior_samples)
-            numbers = Stream(seed, member, name).normal(*layer.span(name), std.device)
-            yield name, slice(None), numbers.to(std.dtype).mul_(std)
+        for name, weight in layer.weights.items():
+            stream, (first, last), size = Stream(seed, member, name), layer.span(name), at_once(weight.device)
+            for place in range(first - first % size, last, size):
+                start, stop = max(place, first), min(place + size, last)
+                part = slice(start - first, stop - first)
+                std = _std(layer, name, part, self.shrinkage, self.prior_samples)
+                yield name, part, stream.normal(start, stop, std.device).to(std.dtype).mul_(std)
 
 
 @dataclass(frozen=True)

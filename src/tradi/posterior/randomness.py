@@ -15,6 +15,11 @@ CPU = torch.device("cpu")
 FULL = 1 << 8  # blocks that are drawn at once where an operation takes as long to start as to run
 
 
+def at_once(device: torch.device) -> int:
+    """Normal numbers that are best drawn together: as many as stay in the processors' caches, more on other devices."""
+    return BLOCK * (torch.get_num_threads() if device.type == "cpu" else FULL)
+
+
 def key(*parts: int | str) -> int:
     """128 bits that stand for the parts and nothing else."""
     return int.from_bytes(blake2b("/".join(map(str, parts)).encode(), digest_size=16).digest(), "little")
@@ -36,7 +41,7 @@ class Stream:
         """Standard normal numbers [start, stop): two from every hash (Box and Muller), half a block apart."""
         own, pieces = self._key("normal"), [torch.empty(0, device=device, dtype=torch.float32)]
         last = -(-stop // BLOCK) if start < stop else 0
-        step = torch.get_num_threads() if device.type == "cpu" else FULL
+        step = at_once(device) // BLOCK
         for block in range(start // BLOCK, last, step):
             blocks = min(step, last - block)
             low, high = max(start - block * BLOCK, 0), min(stop - block * BLOCK, blocks * BLOCK)
@@ -47,8 +52,10 @@ class Stream:
                 radius, angle = (
                     x.view(blocks, HALF) for x in _polar(_hashes(own, block * HALF, blocks * HALF, device))
                 )
-                both = torch.cat([angle.cos().mul_(radius), angle.sin_().mul_(radius)], 1)
-                pieces.append(both.view(-1)[low:high])
+                both = radius.new_empty(blocks, 2, HALF)
+                torch.cos(angle, out=both[:, 0])
+                torch.sin(angle, out=both[:, 1])
+                pieces.append(both.mul_(radius[:, None]).view(-1)[low:high])
         return pieces[1] if len(pieces) == 2 else torch.cat(pieces)
 
     def uniform(self, start: int, stop: int, device: torch.device = CPU) -> Tensor:
