@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -295,38 +295,56 @@ def compiled(weights: int, repetitions: int) -> dict[str, Any]:
     return {"seconds_to_compile": round(waiting, 2)} | ratio(times["observed"], times["compiled"])
 
 
-def measure(quick: bool) -> dict[str, Any]:
-    repetitions = 2 if quick else 25
-    found: dict[str, Any] = {"goals": GOALS}
-    all_networks = networks(quick)
-    say("tracking")
+def of_tracking(all_networks: dict[str, Network], large: Weights, repetitions: int) -> dict[str, Any]:
     of_all = of_networks(all_networks, repetitions)
-    large = Weights([(64, 64), (64,), (64, 64, 3, 3)] if quick else resnet18())
     adam, floor = of_weights(large, repetitions)
-    found["track_step_over_train_step"] = of_all["train"]
-    found["track_step_over_fused_adam_step"] = of_all["adam"] | {"resnet18-weights": adam}
-    found["track_step_over_memory_floor"] = {"resnet18-weights": floor}
-    found["by_count"] = traffic(large)
-    found["state_bytes_per_weight"] = found["by_count"]["state_bytes_per_weight"]
-    say("drawing members")
-    found |= sampling(large, repetitions)
-    predicted = {}
-    for name, network in all_networks.items():
-        say(f"prediction, {name}")
-        predicted[name] = prediction(network, 2 if quick else network.rounds)
-    for key in ("predict_20_over_20_forwards", "refresh_20_over_20_passes", "refresh_20_over_20_forwards"):
-        found[key] = {name: rows[key] for name, rows in predicted.items() if key in rows}
-    found["other_weights_over_own"] = overhead(all_networks["mnist-mlp"], repetitions)
-    say("a compiled look")
-    found["look_over_compiled_look"] = {"missing": "--quick"} if quick else compiled(11_000_000, repetitions)
-    say("growth")
+    counts = traffic(large)
+    return {
+        "track_step_over_train_step": of_all["train"],
+        "track_step_over_fused_adam_step": of_all["adam"] | {"resnet18-weights": adam},
+        "track_step_over_memory_floor": {"resnet18-weights": floor},
+        "by_count": counts,
+        "state_bytes_per_weight": counts["state_bytes_per_weight"],
+    }
+
+
+def of_prediction(all_networks: dict[str, Network], quick: bool, repetitions: int) -> dict[str, Any]:
+    rows = {name: prediction(network, 2 if quick else network.rounds) for name, network in all_networks.items()}
+    keys = ("predict_20_over_20_forwards", "refresh_20_over_20_passes", "refresh_20_over_20_forwards")
+    found: dict[str, Any] = {key: {name: own[key] for name, own in rows.items() if key in own} for key in keys}
+    return found | {"other_weights_over_own": overhead(all_networks["mnist-mlp"], repetitions)}
+
+
+def of_growth(quick: bool) -> dict[str, Any]:
     sizes = [10_000, 100_000, 1_000_000] if quick else [1_000_000, 10_000_000, 100_000_000]
-    found["growth"] = growth(sizes, [2, 4, 8] if quick else [5, 20, 80], 64 if quick else 2048, 2 if quick else 5)
-    last = found["growth"]["weights"][-1]
+    found = growth(sizes, [2, 4, 8] if quick else [5, 20, 80], 64 if quick else 2048, 2 if quick else 5)
     # Attaching allocates nothing: the state is made at the first step.
-    found["attach_seconds_beyond_allocation"] = round(last["attach_seconds"], 4)
-    say("peers")
-    found["peers"] = peers(all_networks["mnist-mlp"], found["state_bytes_per_weight"], repetitions)
+    return {"growth": found, "attach_seconds_beyond_allocation": round(found["weights"][-1]["attach_seconds"], 4)}
+
+
+PARTS = ("tracking", "drawing", "prediction", "compiled", "growth", "peers")
+
+
+def measure(quick: bool, parts: Sequence[str]) -> dict[str, Any]:
+    repetitions = 2 if quick else 25
+    all_networks = networks(quick)
+    large = Weights([(64, 64), (64,), (64, 64, 3, 3)] if quick else resnet18())
+    ways: dict[str, Callable[[], dict[str, Any]]] = {
+        "tracking": lambda: of_tracking(all_networks, large, repetitions),
+        "drawing": lambda: sampling(large, repetitions),
+        "prediction": lambda: of_prediction(all_networks, quick, repetitions),
+        "compiled": lambda: {
+            "look_over_compiled_look": {"missing": "--quick"} if quick else compiled(11_000_000, repetitions)
+        },
+        "growth": lambda: of_growth(quick),
+        "peers": lambda: {
+            "peers": peers(all_networks["mnist-mlp"], traffic(large)["state_bytes_per_weight"], repetitions)
+        },
+    }
+    found: dict[str, Any] = {"goals": GOALS}
+    for part in parts:
+        say(part)
+        found |= ways[part]()
     return found
 
 
@@ -365,7 +383,7 @@ def table(found: dict[str, Any]) -> str:
         lines.append(f"{name:58}{value['ratio']:9.4g}  {low:8.4g} {high:8.4g}  {goal or '':>6}")
 
     for key in ("track_step_over_train_step", "track_step_over_fused_adam_step", "track_step_over_memory_floor"):
-        for name, parts in found[key].items():
+        for name, parts in found.get(key, {}).items():
             goal = GOALS[key][name] if isinstance(GOALS[key], dict) else GOALS[key]  # type: ignore[index]
             of_a_look = key == "track_step_over_memory_floor"  # a step that is passed over moves no memory
             row(f"{key}, {name}, a run", parts["run"], None if of_a_look else goal)  # type: ignore[arg-type]
@@ -373,19 +391,21 @@ def table(found: dict[str, Any]) -> str:
                 row("    a run that trains with fused Adam", parts["run_with_fused_adam"])
             row("    a step that is looked at", parts["observed"], goal if of_a_look else None)  # type: ignore[arg-type]
             row("    a step that is passed over", parts["passed_over"])
-    row("sample_over_memory_floor", found["sample_over_memory_floor"], 5)
-    row("numpy_over_sample", found["numpy_over_sample"], 50)
+    for key, goal in (("sample_over_memory_floor", 5), ("numpy_over_sample", 50)):
+        if key in found:
+            row(key, found[key], goal)
     for key in ("predict_20_over_20_forwards", "refresh_20_over_20_passes", "refresh_20_over_20_forwards"):
-        for name, value in found[key].items():
+        for name, value in found.get(key, {}).items():
             row(f"{key}, {name}", value, GOALS.get(key))  # type: ignore[arg-type]
-    if "ratio" in found["look_over_compiled_look"]:
+    if "ratio" in found.get("look_over_compiled_look", {}):
         row("an eager look over a compiled one", found["look_over_compiled_look"])
-    for name, value in found["peers"].items():
+    for name, value in found.get("peers", {}).items():
         row(f"extra time of a run: {name}", value and value["run_over_training"])
     rest = ("state_bytes_per_weight", "members_a_second", "nanoseconds_per_weight", "attach_seconds_beyond_allocation")
-    lines += [f"{key:58}{found[key]:9.4g}" for key in rest]
-    for of, exponents in (("weights", "exponents_in_weights"), ("members", "exponents_in_members")):
-        lines += [f"{f'exponent of {key} in {of}':58}{value:9.4g}" for key, value in found["growth"][exponents].items()]
+    lines += [f"{key:58}{found[key]:9.4g}" for key in rest if key in found]
+    for of in ("weights", "members"):
+        exponents = found.get("growth", {}).get(f"exponents_in_{of}", {})
+        lines += [f"{f'exponent of {key} in {of}':58}{value:9.4g}" for key, value in exponents.items()]
     return "\n".join(lines)
 
 
@@ -394,11 +414,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="tiny sizes: whether it runs, not how fast")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, help="write the JSON to this file too")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=f"some of {PARTS}")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     warnings.filterwarnings("ignore", message="members have other weights")  # times, not outputs
     about = machine()
-    found = {"machine": about} | measure(options.quick)
+    found = {"machine": about} | measure(options.quick, options.parts)
     about["load_after"] = [round(load, 2) for load in os.getloadavg()]
     text = json.dumps(found, indent=1)
     print(text)
