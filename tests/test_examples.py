@@ -74,6 +74,14 @@ def test_a_killed_training_ends_as_the_one_that_was_not(capsys: pytest.CaptureFi
     assert [line.split()[-1] for line in printed.splitlines()[-4:]] == ["True"] * 4
 
 
+@pytest.mark.filterwarnings("ignore:scale 0")  # which twenty images may well ask for
+def test_a_few_images_of_new_digits_are_learnt_with_and_without_a_prior(capsys: pytest.CaptureFixture[str]) -> None:
+    example("transfer").main(epochs=4, images=20)
+    *rows, tracker = capsys.readouterr().out.splitlines()[1:]
+    assert [row[:22].strip() for row in rows] == ["the network alone", "TRADI", "TRADI with a prior"]
+    assert "prior of 4 weight tensors, 2 start fresh (second.weight, second.bias)" in tracker
+
+
 def test_workers_of_ray_predict_what_one_process_does() -> None:
     pytest.importorskip("ray", reason="the example needs Ray")
     env = os.environ | {"OMP_NUM_THREADS": "1", "RAY_raylet_start_wait_time_s": "300"}

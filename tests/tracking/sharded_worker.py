@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import Shard
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn import functional as F
 
 import tradi
@@ -408,6 +408,39 @@ def check_statistics(folder: Path) -> None:
     torch.testing.assert_close(whole(ours), one(inputs()))
     stale = posterior.refreshing(data).sample(3, seed=1)
     torch.testing.assert_close(whole(stale(inputs())), one(inputs()))
+
+
+def check_prior(folder: Path) -> None:
+    """A prior, in memory or in a file, is added to what every process tracked of its part; a sharded one is refused."""
+    data = [*batches(3)]
+    earlier = one_process().posterior().condition(data)
+    path = folder / f"prior-{distributed.get_rank()}-of-{distributed.get_world_size()}.safetensors"
+    earlier.save(path)
+
+    def tracked(prior: Any) -> Any:
+        model = sharded()
+        with torch.no_grad():
+            for name, own in model.named_parameters():
+                own.copy_(distribute_tensor(earlier.model.get_parameter(name), own.device_mesh, own.placements))  # type: ignore[attr-defined]
+        optimizer = adam(model)
+        tracker = tradi.TRADI(model, optimizer, prior=prior)
+        train(model, optimizer, 0, 3)
+        return tracker.posterior()
+
+    alone = tracked(None)
+    for prior in (earlier, path):
+        ours = tracked(prior)
+        sums = {name: own + earlier.variance[name] for name, own in gathered(alone.variance).items()}
+        close(gathered(ours.variance), sums)
+    later = folder / f"later-of-{distributed.get_world_size()}.safetensors"
+    ours.save(later)
+    distributed.barrier()
+    before = tradi.load_posterior(later, Net()).layers[0].before
+    assert before is not None
+    assert torch.equal(before.second, earlier.layers[0].moments.second)  # type: ignore[union-attr]
+    model = sharded()
+    with pytest.raises(TypeError, match="a prior that is sharded over processes: save it, and pass the path"):
+        tradi.TRADI(model, adam(model), prior=alone)
 
 
 def check_two_dimensions(folder: Path) -> None:

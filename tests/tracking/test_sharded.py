@@ -48,7 +48,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes have left, and a checkpoint of one, for four."""
     found = tmp_path_factory.mktemp("sharded")
     save_after_four(found / "of-1", Net(), batches(4))
-    launch(found, 2, "tracking", "errors", "resuming", "other_processes", "posterior", "best", "refusals", "statistics")
+    launch(
+        found,
+        2,
+        "tracking",
+        "errors",
+        "resuming",
+        "other_processes",
+        "posterior",
+        "best",
+        "refusals",
+        "statistics",
+        "prior",
+    )
     launch(found, 4, "other_processes", "posterior", "two_dimensions", "statistics")
     return found
 

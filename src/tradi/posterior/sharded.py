@@ -15,6 +15,7 @@ from tradi.ensemble.sharded import ShardedEnsemble, ShardedNetwork
 from tradi.posterior import packing
 from tradi.posterior.covariance import Covariance
 from tradi.posterior.distribution import State, check_finite
+from tradi.posterior.file_checks import BEFORE
 from tradi.posterior.layers import Layer, by_layer
 from tradi.posterior.parts import Parts
 from tradi.posterior.posterior import Posterior
@@ -153,7 +154,11 @@ class ShardedPosterior(Posterior):
         frozen = Frozen(tuple(name for name in own.weights if name not in own.trainable | tracked), None)
         tensors, about = packing.packed_with(own.weights | own.saved_buffers, frozen, self._parts)
         found: dict[str, dict[str, Tensor]] = {
-            kind: {name: gathered(values, own.places.get(name)) for name, values in named.items()}
+            # Second moments, which a prior brought, are whole everywhere.
+            kind: {
+                name: gathered(values, None if kind == BEFORE else own.places.get(name))
+                for name, values in named.items()
+            }
             for kind, named in tensors.items()
         }
         return found, about
