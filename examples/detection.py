@@ -66,7 +66,8 @@ def draw(image: Tensor, found: Objects) -> None:
             long, short = (2 * half).tolist()
             axes.add_patch(patches.Ellipse((x, y), long, short, angle=angle.item(), fill=False, color="white"))
         said = f"{NAMES[found.labels[place]]} {found.scores[place]:.2f}, OOD {found.ood_score[place]:.2f}"
-        axes.text(x0, y0 - 1, said, color="white", fontsize="small")
+        ground = {"facecolor": "black", "alpha": 0.6, "linewidth": 0, "pad": 2}
+        axes.text((x0 + x1) / 2, y0 + 0.8, said, ha="center", va="top", color="white", fontsize="small", bbox=ground)
     axes.axis("off")
     figure.savefig("detection.png", dpi=150)
     print("drew detection.png")
