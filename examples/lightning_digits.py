@@ -63,7 +63,7 @@ def main(epochs: int = 20) -> None:
     print(f"{'':22}{'images':>8}{'mean confidence':>17}{'mean mutual information, nats':>31}")
     for name, shown in (("digits it has learnt", x), ("digits it never saw", images[~known])):
         found = ensemble.predict(shown)
-        print(f"{name:22}{len(shown):>8}{found.confidence.mean():>17.3f}{found.mutual_information.mean():>31.3f}")
+        print(f"{name:22}{len(shown):>8}{found.confidence.mean():>17.3f}{found.mutual_information.mean():>31.4f}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 INK = "#010203"  # stands for the colour of the page's text, and no other colour is this
-BLUE, ORANGE = "#3b82c4", "#d9762b"  # to be told apart on black and on white, with any colour vision
+BLUE, ORANGE = "#0072B2", "#D55E00"  # of every figure of ours: told apart on black and on white, with any colour vision
 SIZE = (4.4, 3.3)  # inches; a phone is narrower, and figures shrink
 STYLE = {
     "svg.fonttype": "none",
@@ -61,7 +61,7 @@ def _scatter(axes: Axes, findings: Findings) -> None:
     truth = findings.truth[some]
     ends = [float(min(truth.min(), mean.min())), float(max(truth.max(), mean.max()))]
     axes.plot(ends, ends, color=INK, linewidth=0.8, linestyle="--")
-    axes.errorbar(mean, truth, xerr=std, fmt="o", markersize=3, color=BLUE, elinewidth=0.6, alpha=0.6)
+    axes.errorbar(mean, truth, xerr=std, fmt="o", markersize=3, color=BLUE, elinewidth=0.8, alpha=0.8)
     axes.set(xlabel="predicted", ylabel="actual")
 
 
@@ -94,7 +94,7 @@ def _ood(axes: Axes, findings: Findings) -> None:
         (away, 0),
         xycoords=("data", "axes fraction"),
         textcoords="offset points",
-        color=ORANGE,
+        color=INK,
         ha=side,
         va="top",
     )

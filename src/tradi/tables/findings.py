@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +96,8 @@ class Findings:
         found = {"row": f"{self.numbers[row]}"}
         if isinstance(prediction, GaussianMixture):
             mean, std = prediction.mean[row].item(), prediction.variance[row].sqrt().item()
-            found |= {"actual": f"{truth:.5g}", "predicted": f"{mean:.5g}", "std": f"{std:.3g}"}
+            digits = _digits(prediction.variance.sqrt())
+            found |= {"actual": f"{truth:.{digits}f}", "predicted": f"{mean:.{digits}f}", "std": f"{std:.{digits}f}"}
             found |= {"off by": f"{abs(truth - mean) / std:.1f} std"}
         else:
             classes = self.model.description.target.classes or ()
@@ -104,6 +106,11 @@ class Findings:
             found |= {"p of actual": f"{probs[truth].item():.1%}"}
         ood = f"{self.rows.score[row]:.2f}" + (", OOD" if self.rows.is_ood[row] else "")
         return found | {"OOD score": ood}
+
+
+def _digits(std: torch.Tensor) -> int:
+    """After the point, the same in all rows: so many that a usual deviation has two or three."""
+    return max(0, 1 - math.floor(math.log10(std.median().item())))
 
 
 def _of_numbers(prediction: GaussianMixture, truth: torch.Tensor) -> list[Figure]:

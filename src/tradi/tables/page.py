@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -10,6 +11,7 @@ from tradi.tables.findings import Findings
 from tradi.tables.foreign import SHARE
 from tradi.tables.model import Description
 
+NUMBER = re.compile(r"-?\d+(\.\d+)?(%| std)?")
 STYLE = """:root{color-scheme:light dark;--line:#8886;--soft:#8882}
 body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:0 auto;padding:1rem;overflow-wrap:anywhere}
 h1{line-height:1.2;font-size:1.7rem}h2{font-size:1.2rem;margin-top:2rem}
@@ -19,8 +21,11 @@ th,td{padding:.25rem .75rem .25rem 0;border-bottom:1px solid var(--line);text-al
 .tiles{display:grid;grid-template-columns:repeat(auto-fill,minmax(11rem,1fr));gap:.75rem;padding:0}
 .tiles div{background:var(--soft);border-radius:.5rem;padding:.6rem .8rem}
 .tiles b{display:block;font-size:1.4rem}small{opacity:.8}
-figure{margin:1rem 0;display:inline-block;width:min(100%,28rem);vertical-align:top}
-figure svg{width:100%;height:auto;display:block}pre{white-space:pre-wrap;background:var(--soft);padding:.6rem}"""
+.number{text-align:right}
+.drawn{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,17rem),1fr));gap:1rem;margin:1.2rem 0}
+figure{margin:0;max-width:28rem}figcaption{font-weight:600;font-size:.9rem}
+figure svg{width:100%;height:auto;display:block}
+pre{white-space:pre-wrap;background:var(--soft);padding:.6rem}"""
 
 
 def page(findings: Findings) -> str:
@@ -29,7 +34,7 @@ def page(findings: Findings) -> str:
     name = escape(about.target.name)
     count = f"{len(findings.truth):,}"
     drawn = "".join(
-        f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
+        f"<figure><figcaption>{escape(caption)}</figcaption>{svg}</figure>"
         for caption, svg in figures(findings).items()
     )
     tiles = "".join(
@@ -43,7 +48,7 @@ def page(findings: Findings) -> str:
         f"<title>Predicting {name}</title><style>{STYLE}</style><main><h1>Predicting {name}</h1>"
         f"<p>{escape(_task(about))}</p>{_list(about.notes)}"
         f"<h2>How good it is on {count} {'test' if findings.tested else 'held-out'} rows</h2>"
-        f"<p>{escape(_honesty(findings))}</p><div class=tiles>{tiles}</div>{drawn}"
+        f"<p>{escape(_honesty(findings))}</p><div class=tiles>{tiles}</div><div class=drawn>{drawn}</div>"
         f"<h2>Most surprising rows</h2><p>Of these {count} rows; row 1 is the first under the column names.</p>"
         f"{_table(list(surprises[0]), [list(row.values()) for row in surprises])}"
         f"<h2>What was done</h2>{_list(_steps(about))}"
@@ -100,6 +105,12 @@ def _list(items: Iterable[str]) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    listed = list(rows)
+    # Numbers stand below each other; what is text begins at the left.
+    kinds = [" class=number" if all(map(NUMBER.fullmatch, column)) else "" for column in zip(*listed, strict=True)]
+    top = "".join(f"<th{kind}>{escape(cell)}</th>" for cell, kind in zip(head, kinds, strict=True))
+    body = "".join(
+        "<tr>" + "".join(f"<td{kind}>{escape(cell)}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>"
+        for row in listed
+    )
     return f"<div class=wide><table><thead><tr>{top}</tr></thead>{body}</table></div>"
