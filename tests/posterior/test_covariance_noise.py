@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import tradi
 from tests.runs import lead, normal
 from tradi.posterior.covariance import covariance_from_options
+from tradi.posterior.randomness import Stream
 
 FEATURES = tradi.FourierFeatures
 COVARIANCES = [FEATURES(), FEATURES.paper(), FEATURES.released(), tradi.Independent(), tradi.FullCovariance()]
@@ -48,6 +49,12 @@ def test_noise_depends_on_member_and_seed_alone(covariance: tradi.Covariance) ->
     few, many = posterior.sample(2, seed=7), posterior.sample(9, seed=7)
     for a, b in zip(few[1].parameters(), many[1].parameters(), strict=True):
         assert torch.equal(a, b)  # sample(2) is the beginning of sample(9)
+
+
+def test_independent_noise_of_many_weights_is_their_stream_times_their_deviations() -> None:
+    posterior = led(tradi.Independent(), a_weight=normal(3, 50_000))
+    expected = Stream(5, 2, "a.weight").normal(0, 150_000) * posterior.variance["a.weight"].reshape(-1).sqrt()
+    assert torch.equal(posterior.noise(2, seed=5)["a.weight"].reshape(-1), expected)
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 40, 41])
