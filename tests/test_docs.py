@@ -50,6 +50,17 @@ def test_the_code_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.
     assert executed(PAGES[name])
 
 
+def test_no_code_is_left_out() -> None:
+    """What is marked as Python runs, whole; what is not is output, a shell's lines, or plain text."""
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]:
+        text = page.read_text()
+        fences = re.findall(r"^ *```(\w*)", text, re.MULTILINE)
+        assert set(fences) <= {"", "python", "sh", "text"}, page
+        hidden = len(re.findall(r"^<!--- invisible-code-block: python", text, re.MULTILINE))
+        assert len(list(SYBIL.parse(page).examples())) == fences.count("python") + hidden, page
+        assert "<!--- skip" not in text, page
+
+
 def test_the_first_page_shows_what_it_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
