@@ -441,6 +441,15 @@ def check_prior(folder: Path) -> None:
     model = sharded()
     with pytest.raises(TypeError, match="a prior that is sharded over processes: save it, and pass the path"):
         tradi.TRADI(model, adam(model), prior=alone)
+    part = Net()
+    part.first.requires_grad_(False)
+    optimizer = adam(part)
+    tracker = tradi.TRADI(part, optimizer)
+    for _ in steps_of(part, optimizer, batches(1)):
+        pass
+    tracker.posterior().save(path)
+    with pytest.raises(ValueError, match="it leaves out frozen weights, and the model's are sharded: save with whole"):
+        tradi.TRADI(model, adam(model), prior=path)
 
 
 def check_two_dimensions(folder: Path) -> None:

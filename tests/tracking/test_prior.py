@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import tradi
 from tests.training import Batches, problem, same, step
+from tradi.storage.states import read_state, write_state
 
 STEPS = 12
 
@@ -61,9 +62,10 @@ def backbone(state: dict[str, Tensor]) -> dict[str, Tensor]:
 @pytest.mark.parametrize("joint", [False, True])
 def test_variances_of_the_prior_and_of_the_run_add_up(earlier: tradi.Posterior, joint: bool) -> None:
     covariance = tradi.FullCovariance() if joint else None
-    model = begun(earlier)
+    model, kept = begun(earlier), earlier.mean
     alone = trained(copy.deepcopy(model), two_classes(), covariance=covariance).posterior()
     ours = trained(model, two_classes(), covariance=covariance, prior=earlier).posterior()
+    assert same(earlier.mean, kept)  # nothing is tracked in its place
     assert same(ours.mean, alone.mean)  # the default filter forgets its start at the first step
     for name, variance in ours.variance.items():
         before = earlier.variance[name] if name in backbone(ours.mean) else 0
@@ -112,7 +114,7 @@ def test_what_training_does_not_move_keeps_the_priors_uncertainty(earlier: tradi
     assert not torch.equal(fitted.rescaled(1.0).draw(0)["one.weight"], own)
     left_out = tradi.TRADI(model, torch.optim.SGD(model.parameters(), 0.1), select=["two", "head"], prior=earlier)
     assert left_out.prior is not None
-    assert left_out.prior.mean.keys() == {"two.weight", "two.bias"}
+    assert {weight.name for weight in left_out.prior.mean} == {"two.weight", "two.bias"}
 
 
 def test_a_layer_that_a_prior_of_no_reach_knows_moves_by_its_spread() -> None:
@@ -172,7 +174,9 @@ def test_frozen_weights_that_a_file_leaves_out_must_be_the_models(tmp_path: Path
     model = copy.deepcopy(base)
     tracker = tradi.TRADI(model, torch.optim.SGD(model.two.parameters(), 0.1), prior=str(path))
     assert tracker.prior is not None
-    assert "one.weight" not in tracker.prior.mean
+    assert {weight.name for weight in tracker.prior.mean} == {
+        *("two.weight", "two.bias", "head.weight", "head.bias"),
+    }
     with torch.no_grad():
         model.one.weight += 1
     with pytest.raises(ValueError, match=r"adapter\.safetensors cannot be loaded: it leaves out 2 weights"):
@@ -233,3 +237,15 @@ def _attach(model: nn.Module, prior: Any) -> tradi.TRADI:
 def test_a_model_without_the_priors_weights_is_warned_about(earlier: tradi.Posterior) -> None:
     with pytest.warns(UserWarning, match="load the weights that the prior is of before training"):
         _attach(network(2), earlier)
+
+
+def test_a_state_with_a_prior_goes_through_the_files_of_the_callbacks(earlier: tradi.Posterior, tmp_path: Path) -> None:
+    model = begun(earlier)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    tracker = tradi.TRADI(model, optimizer, prior=earlier)
+    for x, y in two_classes():
+        step(model, optimizer, x, y)
+    write_state(tmp_path / "tradi.safetensors", tracker.state_dict())
+    resumed = tradi.TRADI(model, optimizer, prior=earlier)
+    resumed.load_state_dict(read_state(tmp_path / "tradi.safetensors"))
+    assert same(resumed.posterior().variance, tracker.posterior().variance)

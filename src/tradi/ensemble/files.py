@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tradi.ensemble.batchnorm import running_layers
+from tradi.sharding import is_sharded
 from tradi.storage.tensors import check_digest, digest, read_tensors, write_tensors
 from tradi.storage.typed import built
 
@@ -158,6 +159,8 @@ class Frozen:
             raise ValueError(f"frozen weights are not weights of the network, each once: {self.names[:5]}"[:300])
         if self.sha256 is None:
             return
+        if any(is_sharded(own[name]) for name in self.names):
+            raise ValueError("it leaves out frozen weights, and the model's are sharded: save with whole=True")
         found = digest({name: own[name] for name in self.names}, {})
         if found != self.sha256:
             raise ValueError(

@@ -346,7 +346,7 @@ def _started(kalman: Kalman, weights: list[Weight], joint: bool, prior: Prior | 
         values = weight.local.detach().to(_state_dtype(parameter))
         mean, variance = kalman.equations.start(values, weight.fan_in, weight.rows)
         if prior is not None and prior.knows(weight):
-            mean, variance = prior.mean[weight.name].to(values), torch.zeros_like(values)
+            mean, variance = prior.mean[weight].to(values, copy=True), torch.zeros_like(values)
         means.append(mean.reshape(-1))
         variances.append(variance.reshape(-1))
     if joint:

@@ -13,7 +13,7 @@ from tradi.ensemble.files import naming, read
 from tradi.posterior.layers import Layer
 from tradi.posterior.packing import unpacked_layers
 from tradi.posterior.posterior import Posterior
-from tradi.sharding import local, part_of, plain_name
+from tradi.sharding import part_of, plain_name
 from tradi.storage.tensors import digest
 from tradi.tracking.selection import Weight
 
@@ -40,32 +40,33 @@ class Prior:
     """
 
     def __init__(self, layers: Sequence[Layer], weights: Mapping[str, Weight], names: Collection[str]) -> None:
-        self.mean: dict[str, Tensor] = {}
-        self._variance: dict[str, Tensor] = {}
-        self._covariance: dict[tuple[str, ...], Tensor] = {}
-        theirs = {name: mean for layer in layers for name, mean in layer.mean.items()}
+        means = {name: mean for layer in layers for name, mean in layer.mean.items()}
         variances = {name: variance for layer in layers for name, variance in layer.variance.items()}
+        self.mean: dict[Weight, Tensor] = {}
+        self._variance: dict[Weight, Tensor] = {}
         whole: dict[str, Tensor] = {}
         for name, weight in weights.items():
             plain = plain_name(name)
-            if plain in theirs and theirs[plain].shape == weight.parameter.shape:
-                mean, variance = theirs[plain].detach(), variances[plain].detach().clamp_min(0)
-                whole |= {f"mean/{plain}": mean, f"variance/{plain}": variance}
-                self.mean[name] = part_of(mean, weight.place).clone()
-                self._variance[name] = part_of(variance, weight.place).clone()
-        self.fresh = [name for name in weights if name not in self.mean]
-        self.unused = sorted(set(names) - _plain(self.mean))
+            if plain in means and means[plain].shape == weight.parameter.shape:
+                pair = {"mean": means[plain].detach(), "variance": variances[plain].detach().clamp_min(0)}
+                whole |= {f"{kind}/{plain}": values for kind, values in pair.items()}
+                self.mean[weight], self._variance[weight] = (_part(own, weight) for own in pair.values())
         if not self.mean:
             raise ValueError(
                 f"no weight has a name and a shape of the prior, which knows {_shown(sorted(names))}: the weights here "
                 f"are {_shown([*weights])}"
             )
+        known = {plain_name(weight.name) for weight in self.mean}
+        self.fresh = [name for name, weight in weights.items() if weight not in self.mean]
+        self.unused = sorted(set(names) - known)
         self.sha256 = digest(whole, {})
-        known = _plain(self.mean)
-        self.layers = {layer.name: layer for layer in layers if layer.weights.keys() <= known}
-        for layer in self.layers.values():
-            self._covariance |= layer.covariance
-        self._check_start(weights)
+        matched = [layer for layer in layers if layer.weights.keys() <= known]
+        self._covariance = {names: matrix for layer in matched for names, matrix in layer.covariance.items()}
+        self.layers = {  # what else there is to know of them
+            one.name: Layer(one.name, {}, {}, {}, moments=one.moments, reach=one.reach, before=one.before)
+            for one in matched
+        }
+        self._check_start()
 
     @staticmethod
     def of(source: Posterior | str | PathLike[str], model: nn.Module, weights: Mapping[str, Weight]) -> Prior:
@@ -103,7 +104,7 @@ class Prior:
 
     def knows(self, weight: Weight) -> bool:
         """Whether it says something of a weight."""
-        return weight.name in self.mean and self.mean[weight.name].shape == weight.local.shape
+        return weight in self.mean and self.mean[weight].shape == weight.local.shape
 
     def second(self, weights: Sequence[Weight], like: Tensor) -> Tensor:
         """Variances of weights that are tracked together, or their covariance matrix; 0 where nothing is known.
@@ -112,32 +113,32 @@ class Prior:
             weights: of one block, in order.
             like: what is tracked of them: variances in a row, or a matrix.
         """
-        names = tuple(plain_name(weight.name) for weight in weights)
-        matrix = self._covariance.get(names)
+        matrix = self._covariance.get(tuple(plain_name(weight.name) for weight in weights))
         if like.ndim == 2 and matrix is not None and matrix.shape == like.shape:
             return matrix.to(like)
-        rows = [self._variance[w.name] if self.knows(w) else torch.zeros_like(w.local) for w in weights]
+        rows = [self._variance[w] if self.knows(w) else torch.zeros_like(w.local) for w in weights]
         row = torch.cat([own.reshape(-1).to(like) for own in rows])
         return row.diag() if like.ndim == 2 else row
 
-    def _check_start(self, weights: Mapping[str, Weight]) -> None:
+    def _check_start(self) -> None:
         """Warn if the model does not begin where the prior is: somebody forgot to load the weights."""
         apart = size = 0.0
-        for name, mean in self.mean.items():
-            own = local(weights[name].parameter).detach().to(mean)
+        for weight, mean in self.mean.items():
+            own = weight.local.detach().to(mean)
             apart += (own - mean).square().sum().item()
             size += own.square().sum().item() + mean.square().sum().item()
         if apart > size / 2:
             warnings.warn(
                 "the model's weights are far from the prior's mean: load the weights that the prior is of before "
                 "training, or its variance is of another network",
-                stacklevel=4,
+                stacklevel=5,
             )
 
 
-def _plain(names: Collection[str]) -> set[str]:
-    """Names without what wrappers of single modules add."""
-    return set(map(plain_name, names))
+def _part(values: Tensor, weight: Weight) -> Tensor:
+    """What this process holds of it; a part of its own, so that the whole need not stay in memory."""
+    part = part_of(values, weight.place)
+    return part if weight.place is None else part.clone()
 
 
 def _shown(names: Sequence[str]) -> str:
