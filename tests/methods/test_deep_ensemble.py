@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from tests.training import Batches, network, problem, same, train
 from tradi.likelihoods import Classification
 from tradi.methods import TRADI, DeepEnsemble
 from tradi.posterior.laplace import LaplaceHead
+from tradi.posterior.layers import Layer
+from tradi.posterior.loudness import Averaged
 from tradi.posterior.randomness import key
 
 X = problem()[0][0]
@@ -198,13 +201,39 @@ def test_noise_of_several_runs_together_never_costs_more_than_the_tolerance() ->
     assert nll(together.sample(30), noisy(5000, 2)) < nll(plain, noisy(5000, 2)) + 0.005
 
 
+def test_without_noise_members_are_the_plain_deep_ensemble() -> None:
+    """One validation row shows no noise to be harmless, and tracked means that are far off are not used either."""
+    runs, (x, _) = tracked_runs(2), noisy(50, 3)[0]
+    far = []
+    for run in runs:
+        layers = [
+            Layer(one.name, one.weights, {name: value + 1 for name, value in one.mean.items()}, one.variance)
+            for one in run.condition(noisy(100, 0))._layers
+        ]
+        far.append(tradi.Posterior(run.model, layers, None))
+    likely = nn.functional.cross_entropy(runs[0].model(x), labels := runs[0].model(x).argmax(1), reduction="none")
+    best = int(likely.argmin())
+    row = [(x[best : best + 1], labels[best : best + 1])]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "scale 0")
+        fitted = DeepEnsemble(far).fit(noisy(100, 0), row)
+    plain = DeepEnsemble([run.model for run in runs]).sample()
+    assert torch.equal(fitted.sample()(x), plain(x))
+    assert torch.equal(fitted.sample(4)(x)[2:], plain(x))
+    search = fitted.runs[0].scale_search
+    assert search is not None
+    assert (search.scale, search.head) == (0.0, 0.0)
+    assert search.nll[0.0] == pytest.approx(nll(plain, row), rel=1e-4, abs=1e-6)
+
+
 def test_one_run_is_fitted_as_its_posterior_is() -> None:
     (run,), x = tracked_runs(1), noisy(50, 3)[0][0]
     alone = run.fit(noisy(100, 0), noisy(500, 1)).sample(4)(x)
     assert torch.equal(DeepEnsemble([run]).fit(noisy(100, 0), noisy(500, 1)).sample(4)(x), alone)
 
 
-def test_runs_that_predict_numbers_are_conditioned_in_one_way() -> None:
+def test_runs_that_predict_numbers_are_judged_together() -> None:
+    generator = torch.Generator().manual_seed(0)
     x = torch.linspace(-1, 1, 40)[:, None]
     runs = []
     for seed in range(2):
@@ -217,8 +246,20 @@ def test_runs_that_predict_numbers_are_conditioned_in_one_way() -> None:
             (model(x) - x.sin()).square().mean().backward()
             optimizer.step()
         runs.append(tracker.posterior())
-    y = x.sin() + 0.05 * torch.randn(40, 1)
-    fitted = DeepEnsemble(runs).fit([(x, y)], [(x[::4], y[::4])])
+    y = x.sin() + 0.05 * torch.randn(40, 1, generator=generator)
+    unseen = 2 * torch.rand(200, 1, generator=generator) - 1
+    validation = [(unseen, unseen.sin() + 0.05 * torch.randn(200, 1, generator=generator))]
+    fitted = DeepEnsemble(runs).fit([(x, y)], validation)
+    first, second = (run.conditioning for run in fitted.runs)
+    assert isinstance(first, Averaged)
+    assert isinstance(second, Averaged)
+    assert [(one.share, one.scale) for one in first.components] == [(one.share, one.scale) for one in second.components]
+    assert fitted.runs[0].scale_search == fitted.runs[1].scale_search
+    assert fitted.runs[0].likelihood == fitted.runs[1].likelihood
+    # One factor on the noise of all members: the errors of all of them together are as large as they say.
+    seen: tradi.GaussianMixture = fitted.sample(20).predict(validation)
+    errors = (seen.mean - validation[0][1]).square() / seen.variance
+    assert errors.mean().item() == pytest.approx(1, abs=0.2)
     prediction: tradi.GaussianMixture = fitted.sample(6).predict(x)
     assert (prediction.mean - x.sin()).abs().max() < 0.1
     assert prediction.variance.min() > 0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -10,6 +11,10 @@ from torch import nn
 import tradi
 from tests.ensemble.test_ensemble import tracked
 from tests.training import Batches, problem, same, snapshot
+from tradi.likelihoods import Classification, Gaussian
+from tradi.posterior.covariance import Independent
+from tradi.posterior.distribution import WeightDistribution
+from tradi.posterior.label_search import LabelSearch, SearchedRun
 from tradi.posterior.laplace import LaplaceHead
 from tradi.posterior.randomness import key
 
@@ -50,28 +55,27 @@ SEEDS = range(6)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_few_rows_never_give_louder_noise_than_many_of_the_same_kind(seed: int) -> None:
     posterior, ((x, y),) = trained(seed), noisy(2000, 100 + seed)
-    many, _ = scales(posterior, [(x, y)])
-    assert many > 0
     for count in (1, 2, 5):
         scale, head = scales(posterior, [(x[:count], y[:count])])
         assert scale == 0
         assert head <= 0.5  # two wrong labels among two rows are a lot
 
 
-def test_thirty_rows_mostly_give_quieter_noise_and_what_they_give_does_no_harm() -> None:
-    """Thirty rows may show by luck that noise helps them; on others it costs next to nothing, on average."""
-    louder, harm = 0, 0.0
+def test_thirty_rows_never_give_louder_noise_than_many_and_what_they_give_does_no_harm() -> None:
+    louder, admitted, harm = 0, 0, 0.0
     for seed in SEEDS:
         posterior, ((x, y),) = trained(seed), noisy(2000, 100 + seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             few, many = (posterior.choose_scale([(x[:n], y[:n])]) for n in (30, 2000))
         louder += few.scale > many.scale
+        admitted += many.scale > 0
         ((x, y),) = noisy(2000, 200 + seed)
         losses = [-one.sample(20).predict(x).log_prob(y).mean().item() for one in (few, few.rescaled(0.0))]
         harm += (losses[0] - losses[1]) / len(SEEDS)
-    assert harm < 0.01
-    assert louder <= len(SEEDS) / 3
+    assert harm < 0.002
+    assert louder == 0
+    assert admitted > len(SEEDS) / 2
 
 
 def test_the_heads_own_noise_is_chosen_first_and_judged_with_the_rest() -> None:
@@ -81,7 +85,7 @@ def test_the_heads_own_noise_is_chosen_first_and_judged_with_the_rest() -> None:
     assert search is not None
     assert isinstance(chosen.conditioning, LaplaceHead)
     assert chosen.conditioning.spread == search.head
-    assert search.passes == 4 * (len(search.nll) - (0 if search.head else 1)) + (0 if search.head else 1)
+    assert search.passes == 2 + 4 * (len(search.nll) - (0 if search.head else 1)) + (0 if search.head else 1)
     judges = chosen.sample(4, seed=key("scale search", 3))
     ((x, y),) = noisy(1000, 7)
     nll = -judges.predict(x).log_prob(y).mean().item()
@@ -105,7 +109,7 @@ def test_passes_bound_the_search(passes: int) -> None:
     chosen = trained(0).choose_scale(noisy(500, 7), members=5, passes=passes)
     assert chosen.scale_search is not None
     # Scales 0 and 1 are looked at in any case.
-    assert chosen.scale_search.passes <= max(passes, 10)
+    assert chosen.scale_search.passes <= max(passes, 12)
     with pytest.raises(ValueError, match="passes must be at least 1, got 0"):
         trained(0).choose_scale(noisy(500, 7), passes=0)
 
@@ -121,3 +125,12 @@ def test_batchnorm_of_a_classifier_is_refreshed_while_scales_are_compared() -> N
     assert not torch.equal(member[1].running_mean, trained_norm[1].running_mean)
     with torch.no_grad():
         assert chosen.sample(2)(problem()[0][0]).isfinite().all()
+
+
+def test_noise_may_cost_sure_networks_a_share_of_their_nll_and_several_runs_less() -> None:
+    task, posterior = Classification(), trained(0)
+    run = SearchedRun(posterior.model, WeightDistribution([], Independent()), None)
+    one, two = (LabelSearch([run] * runs, task, None, 5, 0.001, 0) for runs in (1, 2))
+    assert [one._limit(nll) for nll in (0.0, 0.02, 0.05, 1.0)] == pytest.approx([0.0, 0.0004, 0.001, 0.001])
+    assert [two._limit(nll) for nll in (0.0, 0.02, 0.2, 1.0)] == pytest.approx([0.0, 0.0001, 0.001, 0.001])
+    assert LabelSearch([run], Gaussian(), None, 5, 0.001, 0)._limit(0.02) == math.inf

@@ -32,20 +32,20 @@ NETWORK: Any = object.__new__(NetworkRegression)
 
 
 def found(support: float, scale: float = 1.0, way: Regression = HEAD) -> Judged:
-    return Judged(way, scale, torch.zeros(3), support)
+    return Judged((way,), scale, torch.zeros(3), support)
 
 
 def test_shares_are_posterior_probabilities_of_the_scales() -> None:
     shares = averaged([found(-1.0, 0.5), found(-2.0, 2.0), found(-1.5, 8.0), found(-1.0 - NEGLIGIBLE - 1, 32.0)])
     weights = [math.exp(-s) for s in (0.0, 1.0, 0.5)]
-    assert [one.scale for one in shares] == [0.5, 2.0, 8.0]  # and what hardly counts is left out
-    assert [one.share for one in shares] == pytest.approx([w / sum(weights) for w in weights], rel=1e-4)
+    assert [one.scale for _, one in shares] == [0.5, 2.0, 8.0]  # and what hardly counts is left out
+    assert [share for share, _ in shares] == pytest.approx([w / sum(weights) for w in weights], rel=1e-4)
 
 
 def test_the_last_layer_alone_is_taken_only_where_data_clearly_prefers_it() -> None:
     for lead, expected in ((-1.0, NETWORK), (WIDER - 0.1, NETWORK), (WIDER + 0.1, HEAD)):
         shares = averaged([found(0.0, way=NETWORK), found(lead, way=HEAD)])
-        assert [one.conditioning for one in shares] == [expected]
+        assert [one.conditionings for _, one in shares] == [(expected,)]
     # It is all scales of a way together that count: three of one nat less than the other way's single one.
     three = [found(WIDER + 0.2 - math.log(3), scale, HEAD) for scale in (1.0, 2.0, 8.0)]
     assert len(averaged([found(0.0, way=NETWORK), *three])) == 3
@@ -53,7 +53,7 @@ def test_the_last_layer_alone_is_taken_only_where_data_clearly_prefers_it() -> N
 
 def test_scales_that_give_no_finite_loss_are_left_out_and_none_at_all_is_an_error() -> None:
     shares = averaged([found(-math.inf, 0.5), found(-3.0, 2.0)])
-    assert [(one.scale, one.share) for one in shares] == [(2.0, 1.0)]
+    assert [(one.scale, share) for share, one in shares] == [(2.0, 1.0)]
     with pytest.raises(ValueError, match="validation NLL is not finite at any scale"):
         averaged([found(-math.inf)])
 
@@ -61,7 +61,7 @@ def test_scales_that_give_no_finite_loss_are_left_out_and_none_at_all_is_an_erro
 def test_louder_scales_are_not_tried_once_they_are_out_of_the_question() -> None:
     def tried(support: dict[float, float]) -> list[float]:
         return [
-            one.scale for one in search(lambda way, scale: found(support[scale], scale, way), [HEAD], lambda _: True)
+            one.scale for one in search(lambda _, scale: found(support[scale], scale), [HeadRegression], lambda _: True)
         ]
 
     assert SCALES == (2.0, 8.0, 32.0, 128.0)
@@ -76,15 +76,15 @@ def test_louder_scales_are_not_tried_once_they_are_out_of_the_question() -> None
 def test_the_search_ends_with_its_budget_and_judges_every_way_first(budget: int) -> None:
     calls: list[tuple[Any, float]] = []
 
-    def judge(way: Regression, scale: float) -> Judged:
+    def judge(way: type[Regression], scale: float) -> Judged:
         calls.append((way, scale))
-        return found(0.0, scale, way)
+        return found(0.0, scale)
 
-    search(judge, [NETWORK, HEAD], lambda scales: len(calls) + scales <= budget)
+    search(judge, [NetworkRegression, HeadRegression], lambda scales: len(calls) + scales <= budget)
     assert len(calls) == min(budget, 2 * len(SCALES))
     first = min(max(budget - 1, 1), len(SCALES))  # one is left for the other way, where there are two at all
-    assert calls == [(NETWORK, scale) for scale in SCALES[:first]] + [
-        (HEAD, scale) for scale in SCALES[: budget - first]
+    assert calls == [(NetworkRegression, scale) for scale in SCALES[:first]] + [
+        (HeadRegression, scale) for scale in SCALES[: budget - first]
     ]
 
 
@@ -117,7 +117,7 @@ def test_a_scale_is_judged_by_half_its_losses_after_the_noise_was_estimated_and_
     fitted = [way.fitted(way.centre) for _ in range(3)]
     way = way.with_noise(fitted[0].noise)
     ensemble = Ensemble(model, lambda i: way.placed(fitted[i], 0, i), 3)
-    one = judged(fitted, way, 2.0, ensemble, validation)
+    one = judged(fitted, (way,), 2.0, ensemble, validation)
     x, y = joined(validation)
     means, variances = ensemble(x)
     variances = variances * fitted[0].noise
@@ -126,13 +126,13 @@ def test_a_scale_is_judged_by_half_its_losses_after_the_noise_was_estimated_and_
     factor = (((y - mean).square() / variance).sum().item() + 20) / (30 + 20)
     density = torch.distributions.Normal(means, (factor * variances).sqrt()).log_prob(y).logsumexp(0) - math.log(3)
     torch.testing.assert_close(one.losses, -density[:, 0], rtol=1e-4, atol=1e-4)
-    assert one.conditioning.noise == pytest.approx(factor * fitted[0].noise, rel=1e-4)
+    assert one.conditionings[0].noise == pytest.approx(factor * fitted[0].noise, rel=1e-4)
     assert (TRUST, QUIET_ROWS) == (0.5, 2)
     support = TRUST * density.sum().item() + QUIET_ROWS * fitted[0].log_evidence / 40
     assert one.support == pytest.approx(support, rel=1e-4)
     assert one.nll == pytest.approx(-density.mean().item(), rel=1e-4)
     # Without validation data it is the evidence that counts.
-    assert judged(fitted, way, 2.0, ensemble, []).support == pytest.approx(fitted[0].log_evidence)
+    assert judged(fitted, (way,), 2.0, ensemble, []).support == pytest.approx(fitted[0].log_evidence)
 
 
 def tracked_regression(outputs: int = 1, seed: int = 0) -> tuple[tradi.Posterior, list[tuple[Tensor, Tensor]]]:

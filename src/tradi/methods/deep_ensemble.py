@@ -113,8 +113,10 @@ class DeepEnsemble:
     ) -> DeepEnsemble:
         """Condition every run on the training data, then choose one scale for the members of all runs together.
 
-        Runs already disagree, so that together they admit less noise than each by itself. For numbers every run is
-        fitted by itself, conditioned in the way that suits the first. Arguments are those of `Posterior.fit`.
+        Runs already disagree, so that together they admit less noise than each by itself: the noise of heads, the
+        scale, the temperature and, for numbers, the noise factor are judged by the NLL of all runs' members together.
+        For labels, networks without any noise are a plain Deep Ensemble, and are taken if nothing else is as good.
+        Arguments are those of `Posterior.fit`.
 
         Returns:
             other runs, fitted; these stay as they are.

@@ -31,9 +31,18 @@ class WeightDistribution:
         return {name: value for layer in self.layers for name, value in layer.mean.items()}
 
     @property
+    def centre(self) -> State:
+        """The weights of a member without noise, by parameter name."""
+        return {name: value for layer in self.layers for name, value in _as_weights(layer, layer.mean).items()}
+
+    @property
     def variance(self) -> State:
         """Tracked variances by parameter name, before scale and shrinkage; the paper's may be negative."""
         return {name: value for layer in self.layers for name, value in layer.variance.items()}
+
+    def around_trained(self) -> WeightDistribution:
+        """The same noise around the final weights instead of the tracked means."""
+        return WeightDistribution([layer.around_weights() for layer in self.layers], self.covariance)
 
     def noise(self, member: int, seed: int) -> State:
         """The noise of one member by parameter name, before the scale."""

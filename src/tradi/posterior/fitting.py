@@ -31,7 +31,7 @@ from tradi.posterior.distribution import State
 from tradi.posterior.fisher import fisher
 from tradi.posterior.label_search import LabelSearch, SearchedRun
 from tradi.posterior.laplace import LaplaceHead
-from tradi.posterior.loudness import Averaged, Component
+from tradi.posterior.loudness import Averaged, Component, NumbersRun
 from tradi.posterior.parts import Parts
 from tradi.posterior.randomness import key
 from tradi.posterior.recalibration import recalibrated
@@ -96,8 +96,8 @@ def choose_scale(
     """See `Posterior.choose_scale`; without validation data, the training data decides.
 
     Args:
-        runs: trained networks of one architecture, with what was tracked of each. For labels they are judged together
-            and get one scale; for numbers each is fitted by itself, in the way that the first one prefers.
+        runs: trained networks of one architecture, with what was tracked of each. They are judged together, and get
+            one scale, or for numbers the same average over scales.
         validation: as in `Posterior.choose_scale`; None where there is none.
         options: of the search.
         likelihood: as in `Posterior.choose_scale`.
@@ -150,17 +150,17 @@ def _with_search(parts: Parts, **changes: Any) -> Parts:
 
 
 def _numbers_searched(runs: Sequence[Run], validation: list[Pair], options: SearchOptions, cost: Cost) -> list[Parts]:
-    done: list[Parts] = []
-    kind: type | None = None  # members of all runs have one architecture
-    for model, parts in ((run.model, run.parts) for run in runs):
+    searched = []
+    for model, parts in runs:
         assert isinstance(parts.conditioning, Averaged)
-        ways = [way for way in parts.conditioning.ways if kind in (None, type(way))]
-        chosen, search = loudness.choose(parts.weights, model, ways, validation, options.members, cost, options.seed)
-        kind = type(chosen.components[0].conditioning)
-        noise = sum(one.share * (one.conditioning.noise or 1.0) for one in chosen.components)
-        task = ways[0].likelihood.tempered(noise)
-        done.append(replace(parts, scale=search.scale, scale_search=search, conditioning=chosen, likelihood=task))
-    return done
+        searched.append(NumbersRun(model, parts.weights, parts.conditioning.ways))
+    found, search = loudness.choose(searched, validation, options.members, cost, options.seed)
+    noise = [sum(one.share * (one.conditioning.noise or 1.0) for one in averaged.components) for averaged in found]
+    task = searched[0].ways[0].likelihood.tempered(sum(noise) / len(noise))  # one for the members of all runs
+    return [
+        replace(run.parts, scale=search.scale, scale_search=search, conditioning=own, likelihood=task)
+        for run, own in zip(runs, found, strict=True)
+    ]
 
 
 def _labels_searched(runs: Sequence[Run], validation: list[Pair], options: SearchOptions, cost: Cost) -> list[Parts]:
@@ -169,11 +169,13 @@ def _labels_searched(runs: Sequence[Run], validation: list[Pair], options: Searc
     runs = [_with_fisher(run, validation, task) for run in runs]
     searched = [SearchedRun(run.model, run.parts.weights, run.parts.conditioning) for run in runs]
     search = LabelSearch(searched, task, runs[0].parts.refresh, options.members, options.tolerance, options.seed)
-    ways, chosen = search.choose(validation, cost)
+    ways, chosen, trained = search.choose(validation, cost)
     done = [
         replace(run.parts, scale=chosen.scale, scale_search=chosen, conditioning=way)
         for run, way in zip(runs, ways, strict=True)
     ]
+    if trained:
+        done = [replace(parts, layers=parts.weights.around_trained().layers) for parts in done]
     if not options.temperature:
         return done
     ensemble = _members(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -20,7 +21,8 @@ from tradi.posterior.distribution import State, WeightDistribution
 from tradi.posterior.laplace import LaplaceHead, best_spread, head_rows
 from tradi.posterior.layers import Layer
 from tradi.posterior.randomness import key
-from tradi.posterior.scale_search import Cost, ScaleSearch, sample_losses
+from tradi.posterior.scale_search import Cost, ScaleSearch, mean_loss, sample_losses
+from tradi.prediction.class_likelihoods import Bernoulli, Classification, Tokens
 from tradi.prediction.likelihood import Likelihood
 
 
@@ -45,6 +47,24 @@ class SearchedRun:
         return [layer for layer in self.weights.layers if layer.name != head]
 
 
+SURE = 0.05  # nats: of a network with a lower NLL, noise may cost no more than 2% at the usual tolerance
+SURE_TOGETHER = 0.2  # of several runs half a per cent: beside the plain Deep Ensemble, noise is hardly needed
+
+
+class LabelScale(NamedTuple):
+    """What a search found.
+
+    Args:
+        ways: every run's conditioning, with the factor on its own noise.
+        search: the scale of everything else.
+        trained: whether members are drawn around the trained weights, which validation data prefers to tracked means.
+    """
+
+    ways: list[Conditioning | None]
+    search: ScaleSearch
+    trained: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class LabelSearch:
     """A search for scales on validation data: one answer for all runs, whose members are judged together.
@@ -65,7 +85,7 @@ class LabelSearch:
     tolerance: float
     seed: int
 
-    def choose(self, validation: list[Pair], cost: Cost) -> tuple[list[Conditioning | None], ScaleSearch]:
+    def choose(self, validation: list[Pair], cost: Cost) -> LabelScale:
         """Every run's conditioning with the factor on its own noise, and the scale of everything else.
 
         Args:
@@ -73,7 +93,7 @@ class LabelSearch:
             cost: counts passes, and bounds them.
         """
         stream = key("scale search", operator.index(self.seed))
-        runs, head = self._with_heads(validation, stream)
+        runs, head, gain = self._with_heads(validation, stream)
         ways = [run.way for run in runs]
         if not any(run.free_layers for run in runs):  # the head is all there is
             if not head:
@@ -82,38 +102,72 @@ class LabelSearch:
                     "the validation NLL",
                     stacklevel=6,
                 )
-            return ways, ScaleSearch(0.0, {}, self.tolerance, self.members, 0, cost.seconds, head)
+            return LabelScale(ways, ScaleSearch(0.0, {}, self.tolerance, self.members, 0, cost.seconds, head))
         members = -(-self.members // len(runs)) * len(runs)
-        model, trained = sharing(runs[0].model), [tensors_in(run.model) for run in runs]
+        runs, plain, trained = self._centred(runs, validation, cost)
         drawn = [_Drawn(run, stream) for run in runs]
-
-        def member(scale: float, i: int) -> State:
-            number = i % len(runs)
-            return trained[number] | drawn[number].member(scale, i)
 
         def judge(scale: float) -> Tensor:
             # Without noise, all members of a run are alike.
             size = len(runs) if scale == 0 and not head else members
             cost.passes += size
-            ensemble = Ensemble(model, partial(member, scale), size, trained=trained, moved=True, refresh=self.refresh)
-            return sample_losses(ensemble, self.likelihood, validation)
+            return self._losses(lambda i: drawn[i % len(runs)].member(scale, i), size, validation)
 
-        return ways, replace(scale_search.choose(judge, self.tolerance, members, cost), head=head)
+        found = scale_search.choose(judge, self.tolerance, members, cost, self._limit(mean_loss(plain)) + gain)
+        return LabelScale(ways, replace(found, head=head), trained)
 
-    def _with_heads(self, validation: list[Pair], stream: int) -> tuple[list[SearchedRun], float | None]:
-        """The runs with the best factor on the noise of their heads, and this factor; None without such heads."""
+    def _limit(self, nll: float) -> float:
+        """What noise may cost networks that have this NLL without it: what is sure has less to lose."""
+        if not isinstance(
+            self.likelihood, Classification | Bernoulli | Tokens
+        ):  # others need not have a natural zero
+            return math.inf
+        return self.tolerance * min(nll / (SURE if len(self.runs) == 1 else SURE_TOGETHER), 1.0)
+
+    def _losses(self, drawn: Callable[[int], State], size: int, validation: list[Pair], moved: bool = True) -> Tensor:
+        """NLL of every validation sample under members of the runs in turn, given what each of them draws."""
+        own = [tensors_in(run.model) for run in self.runs]
+
+        def member(i: int) -> State:
+            return own[i % len(own)] | drawn(i)
+
+        model = sharing(self.runs[0].model)
+        ensemble = Ensemble(model, member, size, trained=own, moved=moved, refresh=self.refresh)
+        return sample_losses(ensemble, self.likelihood, validation)
+
+    def _centred(
+        self, runs: list[SearchedRun], validation: list[Pair], cost: Cost
+    ) -> tuple[list[SearchedRun], Tensor, bool]:
+        """The runs around what validation data prefers: tracked means, or else the trained weights themselves.
+
+        Returns:
+            the runs, their losses without any noise, and whether they are the trained networks.
+        """
+        cost.passes += 2 * len(runs)
+        final = self._losses(lambda _: {}, len(runs), validation, moved=False)
+        mean = self._losses(lambda i: runs[i].weights.centre, len(runs), validation)
+        if not mean_loss(final) < mean_loss(mean):
+            return runs, mean, False
+        return [replace(run, weights=run.weights.around_trained()) for run in runs], final, True
+
+    def _with_heads(self, validation: list[Pair], stream: int) -> tuple[list[SearchedRun], float | None, float]:
+        """The runs with the best factor on the noise of their heads, this factor, and by how much it lowers the NLL.
+
+        Without such heads there is no factor, None, and nothing is gained.
+        """
         heads, rows = [], []
         for run in self.runs:
             if isinstance(run.way, LaplaceHead):
                 heads.append(run.way)
                 rows.append(head_rows(Replay(sharing(run.model).eval(), validation, 0), run.way.head, self.likelihood))
         if not heads:
-            return [*self.runs], None
-        spread = best_spread(heads, rows, stream)
-        return [
+            return [*self.runs], None, 0.0
+        spread, gain = best_spread(heads, rows, stream)
+        found = [
             replace(run, way=run.way.with_spread(spread)) if isinstance(run.way, LaplaceHead) else run
             for run in self.runs
-        ], spread
+        ]
+        return found, spread, gain
 
 
 class _Drawn:

@@ -107,6 +107,10 @@ class Layer:
         """How many weights the layer has, whoever holds them."""
         return sum(map(self.count, self.weights))
 
+    def around_weights(self) -> Layer:
+        """The same layer, whose noise is around the final weights instead of the tracked means."""
+        return replace(self, mean={name: self.weights[name].to(mean, copy=True) for name, mean in self.mean.items()})
+
     def _average(self, values: dict[str, Tensor], bound: float, function: Callable[[Tensor], Tensor]) -> float:
         """The average of a function of every weight's value, of size `bound` at the most.
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tradi.ensemble.batches import Pair
-from tradi.ensemble.copying import sharing
+from tradi.ensemble.copying import sharing, tensors_in
 from tradi.ensemble.ensemble import Ensemble
 from tradi.posterior.conditioning import Conditioning, Draw, Fitted, Regression
 from tradi.posterior.distribution import State, WeightDistribution
@@ -34,16 +34,21 @@ class Judged:
     """What validation data says of one way to condition at one scale.
 
     Args:
-        conditioning: with the prior precision and the noise factor that were found.
+        conditionings: of every run, with the prior precision and the noise factor that were found.
         scale: of the draws.
         losses: of the validation samples, in nats.
         support: log-likelihood of the scale: of all validation samples, and of the training rows as if they were few.
     """
 
-    conditioning: Regression
+    conditionings: tuple[Regression, ...]
     scale: float
     losses: Tensor
     support: float
+
+    @property
+    def way(self) -> type[Regression]:
+        """How the runs are conditioned."""
+        return type(self.conditionings[0])
 
     @property
     def nll(self) -> float:
@@ -61,39 +66,73 @@ class Component:
     conditioning: Regression
 
 
+@dataclass(frozen=True, eq=False)
+class NumbersRun:
+    """One training run of a network that predicts numbers.
+
+    Args:
+        model: the trained network.
+        weights: to draw from.
+        ways: to condition, all weights first.
+    """
+
+    model: nn.Module
+    weights: WeightDistribution
+    ways: tuple[Regression, ...]
+
+    def way(self, kind: type[Regression]) -> Regression:
+        """The way to condition that is of this kind."""
+        return next(way for way in self.ways if type(way) is kind)
+
+
 def judged(
-    fitted: Sequence[Fitted], conditioning: Regression, scale: float, ensemble: Ensemble, validation: list[Pair]
+    fitted: Sequence[Fitted],
+    conditionings: tuple[Regression, ...],
+    scale: float,
+    ensemble: Ensemble,
+    validation: list[Pair],
 ) -> Judged:
     """Losses on validation data, after one factor on the noise variances has been estimated on it.
 
     Args:
         fitted: the members.
-        conditioning: that they are drawn by, with the noise that the training rows left.
+        conditionings: that they are drawn by, one for each run, with the noise that the training rows left.
         scale: at which they were drawn.
         ensemble: of them.
         validation: (inputs, target) pairs.
     """
     evidence = sum(one.log_evidence for one in fitted) / len(fitted)
     if not validation:
-        return Judged(conditioning, scale, torch.zeros(0), evidence)
-    assert conditioning.noise is not None
-    likelihood = conditioning.likelihood.tempered(conditioning.noise)
+        return Judged(conditionings, scale, torch.zeros(0), evidence)
+    first = conditionings[0]
+    likelihood = first.likelihood.tempered(mean_noise(conditionings))
     outputs = likelihood.output(ensemble.outputs(validation))
     prediction: Any = likelihood.predict(outputs)
     factor = noise_factor(prediction, validation)
     if not math.isfinite(factor):
-        return Judged(conditioning, scale, torch.full((1,), math.inf), -math.inf)
-    prediction = likelihood.tempered(factor).predict(outputs)
-    y = torch.cat([target.reshape(-1) for _, target in validation]).to(prediction.mean).reshape(prediction.mean.shape)
-    losses = -prediction.log_prob(y).double().reshape(len(y), -1).sum(1)
-    support = QUIET_ROWS * evidence / conditioning.rows - TRUST * losses.sum().item()
-    found = conditioning.with_noise(factor * conditioning.noise)
+        return Judged(conditionings, scale, torch.full((1,), math.inf), -math.inf)
+    losses = _losses(likelihood.tempered(factor), outputs, validation)
+    support = QUIET_ROWS * evidence / first.rows - TRUST * losses.sum().item()
+    found = tuple(one.with_noise(factor * (one.noise or 1.0)) for one in conditionings)
     return Judged(found, scale, losses, support if math.isfinite(support) else -math.inf)
 
 
+def mean_noise(conditionings: Sequence[Regression]) -> float:
+    """The noise factor that the members of several runs share in prediction."""
+    return sum(one.noise or 1.0 for one in conditionings) / len(conditionings)
+
+
+def _losses(likelihood: Likelihood, outputs: Any, validation: list[Pair]) -> Tensor:
+    """NLL of every validation sample under members with these outputs."""
+    prediction: Any = likelihood.predict(outputs)
+    y = torch.cat([target.reshape(-1) for _, target in validation]).to(prediction.mean).reshape(prediction.mean.shape)
+    losses: Tensor = -prediction.log_prob(y).double().reshape(len(y), -1).sum(1)
+    return losses
+
+
 def search(
-    judge: Callable[[Regression, float], Judged],
-    ways: Sequence[Regression],
+    judge: Callable[[type[Regression], float], Judged],
+    ways: Sequence[type[Regression]],
     more: Callable[[int], bool],
     scales: Sequence[float] = SCALES,
 ) -> list[Judged]:
@@ -118,7 +157,7 @@ def search(
     return everything
 
 
-def averaged(everything: Sequence[Judged]) -> tuple[Component, ...]:
+def averaged(everything: Sequence[Judged]) -> list[tuple[float, Judged]]:
     r"""Shares of the members for every scale: its posterior probability, given the validation data.
 
     $$ w_s \propto \exp\Big(\tfrac12 \sum_i \log p_s(y_i) + \tfrac2n \log Z_s\Big) $$
@@ -129,22 +168,21 @@ def averaged(everything: Sequence[Judged]) -> tuple[Component, ...]:
     Raises:
         ValueError: if no scale has a finite likelihood.
     """
-    support = {type(one.conditioning): -math.inf for one in everything}
+    support = {one.way: -math.inf for one in everything}
     for one in everything:
-        kind = type(one.conditioning)
-        support[kind] = torch.tensor([support[kind], one.support]).double().logsumexp(0).item()
+        support[one.way] = torch.tensor([support[one.way], one.support]).double().logsumexp(0).item()
     if max(support.values()) == -math.inf:
         raise ValueError(
             "validation NLL is not finite at any scale: look for NaN in the validation inputs and targets, and in what "
             "the network makes of them"
         )
-    first = type(everything[0].conditioning)
+    first = everything[0].way
     best = max(support, key=lambda kind: support[kind] + (WIDER if kind is first else 0))
-    own = [one for one in everything if type(one.conditioning) is best]
+    own = [one for one in everything if one.way is best]
     shares = torch.tensor([one.support for one in own], dtype=torch.float64).softmax(0).tolist()
     kept = [(share, one) for share, one in zip(shares, own, strict=True) if share > math.exp(-NEGLIGIBLE)]
     total = sum(share for share, _ in kept)
-    return tuple(Component(share / total, one.scale, one.conditioning) for share, one in kept)
+    return [(share / total, one) for share, one in kept]
 
 
 class Averaged(Conditioning):
@@ -192,47 +230,55 @@ class Averaged(Conditioning):
 
 
 def choose(
-    weights: WeightDistribution,
-    model: nn.Module,
-    ways: Sequence[Regression],
-    validation: list[Pair],
-    members: int,
-    cost: Cost,
-    seed: int,
-) -> tuple[Averaged, ScaleSearch]:
+    runs: Sequence[NumbersRun], validation: list[Pair], members: int, cost: Cost, seed: int
+) -> tuple[list[Averaged], ScaleSearch]:
     """Average over scales by what validation data says of them; its rows then join the training rows.
 
     Args:
-        weights: to draw from.
-        model: the trained network.
-        ways: to condition.
+        runs: of one architecture, whose members are judged together: they get the same scales, in the same shares.
         validation: (inputs, target) pairs; where there are none, the evidence of the training rows decides.
-        members: networks that a scale is judged by.
+        members: networks that a scale is judged by, at the least; every run has as many of them.
         cost: counts passes, and bounds them.
         seed: of the search's own random stream.
+
+    Returns:
+        how every run is conditioned, and what was found.
     """
     stream = key("scale search", operator.index(seed))
-    noise = [weights.noise(i, stream) for i in range(members)]
+    kinds = [type(way) for way in runs[0].ways if all(type(way) in map(type, run.ways) for run in runs)]
+    each = -(-members // len(runs))
+    members = each * len(runs)
+    noise = [runs[i % len(runs)].weights.noise(i, stream) for i in range(members)]
+    few = {kind: [run.way(kind).thinned(SEARCHED) for run in runs] for kind in kinds}
 
-    def judge(way: Regression, scale: float) -> Judged:
+    def judge(kind: type[Regression], scale: float) -> Judged:
         cost.passes += members
-        drawn = [weights.at(one, scale) for one in noise]
-        way = way.with_precision_at(drawn[0])
-        fitted = [way.fitted(one) for one in drawn]
-        way = way.with_noise(sum(one.noise for one in fitted) / members)
-        ensemble = Ensemble(way.module(sharing(model)), lambda i: way.placed(fitted[i], stream, i), members)
-        return judged(fitted, way, scale, ensemble, validation)
+        drawn = [runs[i % len(runs)].weights.at(one, scale) for i, one in enumerate(noise)]
+        ways = [way.with_precision_at(one) for way, one in zip(few[kind], drawn, strict=False)]
+        fitted = [ways[i % len(runs)].fitted(one) for i, one in enumerate(drawn)]
+        ways = [way.with_noise(sum(one.noise for one in fitted[i :: len(runs)]) / each) for i, way in enumerate(ways)]
+        modules = [way.module(sharing(run.model)) for way, run in zip(ways, runs, strict=True)]
+        trained = [tensors_in(module) for module in modules] if len(runs) > 1 else [{}]
 
-    few = [way.thinned(SEARCHED) for way in ways]
-    tried = search(judge, few, lambda scales: cost.allows(scales * members), SCALES if weights.layers else (0.0,))
+        def member(i: int) -> State:
+            number = i % len(runs)
+            return trained[number] | ways[number].placed(fitted[i], stream, i)
+
+        ensemble = Ensemble(modules[0], member, members, trained=trained)
+        return judged(fitted, tuple(ways), scale, ensemble, validation)
+
+    scales = SCALES if runs[0].weights.layers else (0.0,)
+    tried = search(judge, kinds, lambda scales: cost.allows(scales * members), scales)
     shares = averaged(tried)
-    best = max(shares, key=lambda one: one.share)
-    nll = {one.scale: one.nll for one in tried if type(one.conditioning) is type(best.conditioning)}
+    _, best = max(shares, key=lambda pair: pair[0])
+    nll = {one.scale: one.nll for one in tried if one.way is best.way}
     found = ScaleSearch(best.scale, nll, 0.0, members, cost.passes, cost.seconds)
-    (whole,) = (way for way in ways if type(way) is type(best.conditioning))
-    every = whole.joined_by(validation)
+    return [_joined(run, number, shares, validation) for number, run in enumerate(runs)], found
 
-    def joined(one: Component) -> Component:
-        return replace(one, conditioning=every.with_prior(one.conditioning.noise, one.conditioning.precisions))
 
-    return Averaged(tuple(map(joined, shares)), tuple(ways)), found
+def _joined(run: NumbersRun, number: int, shares: list[tuple[float, Judged]], validation: list[Pair]) -> Averaged:
+    """How a run is conditioned on the training rows and the validation rows together."""
+    every = run.way(shares[0][1].way).joined_by(validation)
+    ways = [(share, one.scale, one.conditionings[number]) for share, one in shares]
+    components = (Component(share, scale, every.with_prior(way.noise, way.precisions)) for share, scale, way in ways)
+    return Averaged(tuple(components), run.ways)

@@ -117,7 +117,9 @@ class Cost:
         return time.perf_counter() - self._started
 
 
-def choose(judge: Callable[[float], Tensor], tolerance: float, members: int, cost: Cost) -> ScaleSearch:
+def choose(
+    judge: Callable[[float], Tensor], tolerance: float, members: int, cost: Cost, limit: float = math.inf
+) -> ScaleSearch:
     """Search the scales and choose the largest that is accepted.
 
     Args:
@@ -125,18 +127,19 @@ def choose(judge: Callable[[float], Tensor], tolerance: float, members: int, cos
         tolerance: as in `largest_accepted`.
         members: networks that each scale is judged by, for the record.
         cost: that the judge counts on.
+        limit: as in `largest_accepted`.
 
     Raises:
         ValueError: if no scale has a finite NLL.
     """
-    losses = search(judge, tolerance, lambda: cost.allows(members))
-    nll = {scale: _mean(loss) for scale, loss in losses.items()}
+    losses = search(judge, tolerance, lambda: cost.allows(members), limit)
+    nll = {scale: mean_loss(loss) for scale, loss in losses.items()}
     if min(nll.values()) == math.inf:
         raise ValueError(
             "validation NLL is not finite at any scale: look for NaN in the validation inputs and targets, and in what "
             "the network makes of them"
         )
-    scale = largest_accepted(losses, tolerance)
+    scale = largest_accepted(losses, tolerance, limit)
     if scale == LARGEST:
         warnings.warn(
             f"no noise up to {scale:g} times what was tracked does harm: was hardly any weight tracked?", stacklevel=7
@@ -166,7 +169,10 @@ def sample_losses(ensemble: Ensemble, likelihood: Likelihood, validation: list[P
 
 
 def search(
-    evaluate: Callable[[float], Tensor], tolerance: float, more: Callable[[], bool] = lambda: True
+    evaluate: Callable[[float], Tensor],
+    tolerance: float,
+    more: Callable[[], bool] = lambda: True,
+    limit: float = math.inf,
 ) -> dict[float, Tensor]:
     """Losses of the scales that pin down the largest accepted one: coarse steps to bracket it, then halvings.
 
@@ -174,17 +180,18 @@ def search(
         evaluate: losses of the samples at a scale.
         tolerance: as in `largest_accepted`.
         more: whether the budget allows another scale.
+        limit: as in `largest_accepted`.
     """
     losses = {0.0: evaluate(0.0), 1.0: evaluate(1.0)}
     high = low = 1.0
-    while largest_accepted(losses, tolerance) == high < LARGEST and more():
+    while largest_accepted(losses, tolerance, limit) == high < LARGEST and more():
         high *= COARSE
         losses[high] = evaluate(high)
-    while low > SMALLEST and largest_accepted(losses, tolerance) == 0 and more():
+    while low > SMALLEST and largest_accepted(losses, tolerance, limit) == 0 and more():
         low /= COARSE
         losses[low] = evaluate(low)
     for _ in range(FINE):
-        tried, answer = sorted(losses), largest_accepted(losses, tolerance)
+        tried, answer = sorted(losses), largest_accepted(losses, tolerance, limit)
         louder = [scale for scale in tried if scale > answer]
         if answer and louder and more():  # the answer lies between what is accepted and the next scale up
             middle = math.sqrt(answer * louder[0])
@@ -192,36 +199,46 @@ def search(
     return losses
 
 
-def largest_accepted(losses: dict[float, Tensor], tolerance: float) -> float:
+def largest_accepted(losses: dict[float, Tensor], tolerance: float, limit: float = math.inf) -> float:
     r"""The largest scale that is shown to cost at most `tolerance` more than every smaller one.
 
-    $$ \bar d + s_d / \sqrt n + 20\, \text{tolerance} / n \le \text{tolerance}, \quad
-       d_i = l_i - l_i^{\text{smaller}} $$
+    $$ \bar d + e + \tfrac{20}{n} (e + \text{tolerance}) \le \text{tolerance}, \quad
+       d_i = l_i - l_i^{\text{smaller}}, \quad e = s_d / \sqrt n $$
 
     Few samples cannot show that noise is harmless: then the answer stays near 0, however low the NLL of a scale may
     happen to be on them. Below 20 of them, noise has to be shown to help.
+
+    Args:
+        losses: of the samples, by scale.
+        tolerance: in nats.
+        limit: of the mean NLL's excess over that of scale 0.
     """
     scales = sorted(losses)
 
     def harmless(scale: float) -> bool:
-        return all(
+        beside = all(
             _price(losses[scale], losses[smaller], tolerance) <= tolerance for smaller in scales if smaller < scale
         )
+        return beside and (scale == 0 or mean_loss(losses[scale]) <= mean_loss(losses[0.0]) + limit)
 
     return max(filter(harmless, scales))
 
 
 def _price(loss: Tensor, other: Tensor, tolerance: float) -> float:
     """What one loss costs more than another, with its standard error, over the samples that have a target."""
-    if _mean(loss) == math.inf:
+    if mean_loss(loss) == math.inf:
         return math.inf
     excess = (loss - other)[~loss.isnan()]
     mean, size = excess.mean().item(), len(excess)
     if mean == -math.inf:
         return mean
-    return mean + excess.std().item() / math.sqrt(size) + FEW * tolerance / size if size > 1 else math.inf
+    if size == 1:
+        return math.inf
+    error = excess.std().item() / math.sqrt(size)
+    return mean + error + FEW / size * (error + tolerance)
 
 
-def _mean(losses: Tensor) -> float:
+def mean_loss(losses: Tensor) -> float:
+    """Over the samples that have a target; infinite where it is not a number."""
     mean = losses.nanmean().item()
     return mean if math.isfinite(mean) else math.inf
