@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import LightningModule, Trainer, seed_everything
+from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -79,6 +80,14 @@ class Manual(Classifier):
 
     def configure_optimizers(self) -> Any:
         return [torch.optim.SGD(self.net[i].parameters(), 0.1) for i in (0, 2)]
+
+
+class Impatient(Callback):
+    """Presses Ctrl-C."""
+
+    def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
+        if trainer.global_step == 6:
+            raise KeyboardInterrupt
 
 
 def loader(seed: int = 0, numbers: bool = False) -> DataLoader[Any]:
@@ -311,3 +320,13 @@ def test_data_parallel_processes_track_the_same_posterior(tmp_path: Path) -> Non
     assert same(first.mean, second.mean)
     assert same(first.variance, second.variance)
     assert not same(first.mean, whole.posterior.mean), "half as many steps on batches twice as large"
+
+
+def test_an_interrupted_training_is_fitted_too(tmp_path: Path) -> None:
+    module, callback = Classifier(), TRADICallback(fit=True, members=3)
+    run = trainer(tmp_path, callback, Impatient(), enable_checkpointing=False)
+    with suppress(SystemExit):  # as newer versions of Lightning end
+        run.fit(module, loader(0), loader(1))
+    assert callback.tracker is not None
+    assert callback.tracker.steps == 6
+    assert "last layer conditioned" in repr(callback.posterior)

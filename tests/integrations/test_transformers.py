@@ -14,7 +14,7 @@ from peft import LoraConfig, TaskType, get_peft_model
 from safetensors import safe_open
 from torch import nn
 from torch.multiprocessing.spawn import start_processes
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import tradi
 import tradi.integrations.transformers as room
@@ -101,6 +101,26 @@ def test_a_resumed_run_whose_state_is_missing_or_of_other_weights_begins_to_trac
         assert callback.tracker is not None
         assert callback.tracker.steps == 3
         state.unlink(missing_ok=True)
+
+
+class Impatient(TrainerCallback):
+    """Presses Ctrl-C."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 5:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_training_is_fitted_too(tmp_path: Path) -> None:
+    callback = TRADICallback(fit=True)
+    run = trainer(tmp_path, callback)
+    run.add_callback(Impatient())
+    with pytest.raises(KeyboardInterrupt):
+        run.train()
+    assert callback.tracker is not None
+    assert callback.tracker.steps == 5
+    assert "last layer conditioned" in repr(callback.posterior)
+    assert "chosen on 32 validation samples" in repr(callback.posterior)
 
 
 def best(**options: Any) -> dict[str, Any]:

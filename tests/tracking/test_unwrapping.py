@@ -9,6 +9,7 @@ import schedulefree
 import torch
 from accelerate import Accelerator
 from lightning.fabric import Fabric
+from lightning.pytorch import LightningModule
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import nn
 from torch.nn import functional as F
@@ -62,6 +63,29 @@ def test_fabric() -> None:
         optimizer.step()
     assert_same(tracker)
     assert torch.equal(tracker.posterior().final()(problem()[0][0])[0], model(problem()[0][0]))
+
+
+def test_a_lightning_module_in_fabric_counts_every_step_once() -> None:
+    class Module(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = network().eval()
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.net(x)
+
+    fabric = Fabric(accelerator="cpu", devices=1)
+    module = Module()
+    model, optimizer = fabric.setup(module, SGD(module.parameters(), 0.1))
+    tracker = tradi.TRADI(model, optimizer)
+    for x, y in problem():
+        optimizer.zero_grad()
+        fabric.backward(F.cross_entropy(model(x), y))
+        optimizer.step()
+        tracker.posterior()  # copies the module, which Fabric lets hold the optimizer
+    assert tracker.steps == len(problem())
+    for name, value in trained().items():
+        assert torch.equal(tracker.posterior().mean[f"net.{name}"], value), name
 
 
 def test_a_lightning_optimizer_beside_its_own_is_one() -> None:

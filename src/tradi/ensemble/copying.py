@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from types import MethodType
 from typing import Any
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from tradi._torch import compiled_module, tree_leaves, uncompiled, version_of
 
@@ -64,6 +65,7 @@ def sharing(model: nn.Module, own: Collection[str] = ()) -> nn.Module:
 
 def _copy(model: nn.Module, shared: list[nn.Parameter], memo: dict[int, Any] | None = None) -> nn.Module:
     memo = {} if memo is None else memo
+    memo |= _optimizers(model)
     # torch refuses to copy what a forward left behind on a module (the old weight_norm, a cached activation).
     memo |= {id(t): t.detach().clone() for t in _attributes(model) if not t.is_leaf}
     for parameter in shared:
@@ -152,12 +154,23 @@ def check_copyable(model: nn.Module) -> None:
     """
     tensors = [*model.parameters(), *model.buffers(), *_attributes(model)]
     try:
-        copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+        copy.deepcopy(model, _optimizers(model) | {id(tensor): tensor for tensor in tensors})
     except Exception as error:
         raise TypeError(f"the model cannot be copied, and members need a copy of it: {error}") from error
 
 
 def _attributes(model: nn.Module) -> list[Tensor]:
     """Tensors that modules hold as plain attributes, also in lists and dictionaries, or as buffers."""
-    held = (leaf for module in model.modules() for leaf in tree_leaves(list(vars(module).values())))
-    return [leaf for leaf in held if isinstance(leaf, Tensor)]
+    return [leaf for leaf in _held(model) if isinstance(leaf, Tensor)]
+
+
+def _optimizers(model: nn.Module) -> dict[int, Any]:
+    """Optimizers that modules hold, as Fabric makes a LightningModule do: a copy of a model needs no copy of them.
+
+    A copy would also make torch hook the steps of Fabric's wrapper, which then count twice.
+    """
+    return {id(leaf): leaf for leaf in _held(model) if isinstance(leaf, Optimizer)}
+
+
+def _held(model: nn.Module) -> Iterator[Any]:
+    return (leaf for module in model.modules() for leaf in tree_leaves(list(vars(module).values())))

@@ -119,6 +119,14 @@ class TRADICallback(Callback):
         self._posterior = self._ensemble = None  # of weights that are no more
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._end(trainer)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        if trainer.state.fn == "fit":  # interrupted: what was tracked until then is a posterior too
+            self._end(trainer)
+
+    def _end(self, trainer: Trainer) -> None:
+        """Keep the data to fit on."""
         precision = trainer.precision_plugin
 
         def convert(batch: Any) -> Any:

@@ -103,11 +103,12 @@ class TRADICallback(TrainerCallback):
         return self._posterior
 
     def _fitted(self, posterior: Posterior) -> Posterior:
-        if self._train is None or self._processes > 1:
+        if self._processes > 1:
             raise RuntimeError(
                 f"fit=True needs all training data in one process, and {self._processes} trained: take "
                 "TRADICallback(fit=False).posterior and call its fit(train, validation) in one of them"
             )
+        assert self._train is not None  # as there is a tracker
         validation = None if self._validation is None else self._with_labels(self._validation)
         return posterior.fit(self._with_labels(self._train), validation)
 
@@ -141,6 +142,7 @@ class TRADICallback(TrainerCallback):
         self._detach()
         self._posterior = self._validation = None
         self._training, self._processes = True, args.world_size
+        self._train = kwargs["train_dataloader"]
         self._labels = args.label_names[0] if len(args.label_names or ()) == 1 else LABELS
         self.tracker = self._make_tracker(kwargs["model"], kwargs["optimizer"])
         if state.global_step:
@@ -163,7 +165,7 @@ class TRADICallback(TrainerCallback):
             torch.distributed.barrier()  # whoever reads it next waits until it is written
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._training, self._train = False, kwargs["train_dataloader"]
+        self._training = False
         if args.load_best_model_at_end and state.best_model_checkpoint is not None:
             self._posterior = None
             self._take_best(Path(state.best_model_checkpoint))
