@@ -66,6 +66,14 @@ def test_labels_are_asked_for_and_learning_curves_drawn(tmp_path: Path, capsys: 
     assert (tmp_path / "active_learning.png").stat().st_size > 10_000
 
 
+def test_characters_of_a_language_model_are_drawn_in_ink(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example("language_model").main(steps=20, length=24, width=8)
+    _, *rows, _ = capsys.readouterr().out.splitlines()
+    assert [row[:18].strip() for row in rows] == ["code", "shuffled letters", "base64", "docstrings"]
+    assert all(float(figure) >= 0 for row in rows for figure in row[18:].split())
+    assert (tmp_path / "language_model.png").stat().st_size > 10_000
+
+
 def test_a_killed_training_ends_as_the_one_that_was_not(capsys: pytest.CaptureFixture[str]) -> None:
     example("resume_after_kill").main()
     printed = capsys.readouterr().out

@@ -63,6 +63,9 @@ class BatchBALD:
             n: how many.
             seed: of configurations that are drawn.
 
+        Returns:
+            the batch, with places among the candidates.
+
         Raises:
             TypeError: if the prediction is neither of one class nor of numbers.
         """
@@ -87,6 +90,9 @@ def greedy_classes(probs: Tensor, n: int, configurations: int = 1000, seed: int 
         n: how many to choose.
         configurations: at the most; beyond, they are drawn from their distribution.
         seed: of what is drawn.
+
+    Returns:
+        the batch; all samples where there are no more than n.
     """
     probs = probs.detach().double().cpu()
     members, samples, classes = probs.shape
@@ -128,6 +134,9 @@ def greedy_numbers(means: Tensor, variances: Tensor, n: int) -> Chosen:
         means: (members, samples, ...).
         variances: of the same shape.
         n: how many to choose.
+
+    Returns:
+        the batch; all samples where there are no more than n.
     """
     members, samples = means.shape[:2]
     means, variances = (part.detach().double().cpu().reshape(members, samples, -1) for part in (means, variances))

@@ -18,6 +18,9 @@ def bald(prediction: Any) -> Tensor:
 
     Args:
         prediction: with a members axis first, as `ensemble.predict` gives it.
+
+    Returns:
+        a score for each sample, or for each of its pixels, tokens or numbers.
     """
     if isinstance(prediction, GaussianMixture):
         return (prediction.epistemic / prediction.aleatoric).log1p() / 2
@@ -30,5 +33,8 @@ def random(prediction: Any) -> Tensor:
 
     Args:
         prediction: with a members axis first.
+
+    Returns:
+        zeros, as many as `bald` gives scores.
     """
     return torch.zeros_like(bald(prediction))

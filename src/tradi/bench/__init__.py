@@ -8,6 +8,7 @@ from tradi.bench.camvid_detection import CAMVID_DETECTION
 from tradi.bench.cifar import CIFAR10, CIFAR10_OOD
 from tradi.bench.mnist import MNIST, MNIST_NEAR, MNIST_OOD
 from tradi.bench.spec import Benchmark
+from tradi.bench.tokens import TOKENS
 from tradi.bench.toy import TOY
 from tradi.bench.transfer import TRANSFER
 from tradi.bench.uci import UCI
@@ -29,6 +30,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         BDD_ANOMALY,
         TRANSFER,
         ACTIVE,
+        TOKENS,
         ABLATION,
     )
 }

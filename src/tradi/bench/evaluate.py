@@ -17,6 +17,7 @@ from tradi.bench.pixels import evaluate_segmentation
 from tradi.bench.problem import Data, Problem
 from tradi.bench.row import Detector
 from tradi.bench.segmentation import SegmentationProblem
+from tradi.bench.text import TextData, evaluate_text
 from tradi.ensemble.ensemble import Ensemble
 from tradi.prediction.classes import ClassPrediction
 from tradi.prediction.gaussian import GaussianMixture
@@ -31,6 +32,8 @@ def evaluate(ensemble: Ensemble | Detector, problem: Problem) -> Evaluation:
         return evaluate_segmentation(ensemble, problem)
     if isinstance(problem, DetectionProblem):
         return evaluate_detections(ensemble, problem)
+    if isinstance(problem, TextData):
+        return evaluate_text(ensemble, problem)
     started = time.perf_counter()
     prediction = _predicted(ensemble, problem.test[0], problem)
     seconds = time.perf_counter() - started

@@ -6,6 +6,7 @@ from tradi.data.boxes import Boxed, BoxedFrames, boxed
 from tradi.data.camvid import camvid, camvid_boxes
 from tradi.data.cifar10 import cifar10, in_colour
 from tradi.data.digits import digits
+from tradi.data.docstrings import Texts, docstrings
 from tradi.data.images import Images
 from tradi.data.mnist import mnist
 from tradi.data.notmnist import NotMNIST, notmnist
@@ -23,6 +24,7 @@ __all__ = [
     "NotMNIST",
     "Segmentation",
     "Split",
+    "Texts",
     "Toy",
     "bdd_anomaly",
     "boxed",
@@ -32,6 +34,7 @@ __all__ = [
     "crop_and_flip",
     "data_root",
     "digits",
+    "docstrings",
     "flip",
     "in_colour",
     "mnist",

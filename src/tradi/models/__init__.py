@@ -1,4 +1,4 @@
-"""Networks of the paper's experiments and a detector, and two-stage training for regression."""
+"""Networks of the paper's experiments, a detector, a language model, and two-stage training for regression."""
 
 from tradi.models.detector import (
     Detector,
@@ -9,6 +9,7 @@ from tradi.models.detector import (
     detector_target,
 )
 from tradi.models.enet import ENet, enet
+from tradi.models.language import LanguageModel, next_token_loss
 from tradi.models.mlp import mlp
 from tradi.models.pspnet import PSPNet, pspnet
 from tradi.models.regression import GaussianHead, TwoStage
@@ -20,6 +21,7 @@ __all__ = [
     "DetectorLikelihood",
     "ENet",
     "GaussianHead",
+    "LanguageModel",
     "PSPNet",
     "ResNet",
     "TwoStage",
@@ -30,6 +32,7 @@ __all__ = [
     "enet",
     "load_backbone",
     "mlp",
+    "next_token_loss",
     "pspnet",
     "wide_resnet",
 ]

@@ -23,6 +23,7 @@ from tradi.report.pictures import comparison
 from tradi.report.problems import OURS, short_title, spelled
 from tradi.report.summary import summary
 from tradi.report.tables import BOLD, by_problem, in_order, of_benchmark, tables
+from tradi.report.text import by_token
 from tradi.storage.atomic import write_whole
 
 GENERATED = (
@@ -46,6 +47,7 @@ PANELS: dict[str, tuple[str, Callable[[Curves, Methods], str]]] = {
         "Mutual information: grey test data, coloured OOD data",
         partial(charts.histograms, xlabel="Mutual information, nats"),
     ),
+    "by_token": ("Mutual information of each token, of the first lines and seed", by_token),
     "regression_band": ("Predictions of the first seed", partial(charts.bands, size=charts.BAND)),
 }
 
