@@ -28,6 +28,7 @@ BANDS = (
     "Dashed: the true function."
 )
 THINNED = 34  # points of a curve, at the most
+DRAWN = 60  # points of a band, at the most: the page is to stay small
 
 
 class Methods:
@@ -187,8 +188,9 @@ def bands(curves: Curves, methods: Methods, size: tuple[float, float] = SMALL) -
     ends = min(seen) - margin, max(seen) + margin
     panels = []
     for name, (curve, *_) in curves.items():
-        x = curve["x"]
-        mean, sd, epistemic = (torch.tensor(curve[part]) for part in ("mean", "sd", "epistemic_sd"))
+        some = slice(None, None, math.ceil(len(curve["x"]) / DRAWN))
+        x = curve["x"][some]
+        mean, sd, epistemic = (torch.tensor(curve[part])[some] for part in ("mean", "sd", "epistemic_sd"))
         plot = svg.Plot(34, 6, size[0] - 40, size[1] - 40, (x[0], x[-1]), ends)
         widths = ((2 * sd, "sd2"), (sd, "sd1"), (epistemic, "epistemic"))
         points = [plot.place(*point) for point in zip(curve["train_x"], curve["train_y"], strict=True)]
@@ -196,8 +198,8 @@ def bands(curves: Curves, methods: Methods, size: tuple[float, float] = SMALL) -
             plot.axes("x", "y", yticks=svg.ticks(ends, 6)),
             *(svg.fill(plot.band(x, (mean - w).tolist(), (mean + w).tolist()), kind) for w, kind in widths),
             svg.stroke(plot.line(list(zip(x, mean.tolist(), strict=True)))),
-            svg.stroke(plot.line(list(zip(x, curve["truth"], strict=True))), kind="truth"),
-            *(svg.stroke(plot.line(edge), kind="ideal") for edge in _ideal(curve)),
+            svg.stroke(plot.line(list(zip(x, curve["truth"][some], strict=True))), kind="truth"),
+            *(svg.stroke(plot.line(edge[some]), kind="ideal") for edge in _ideal(curve)),
             f"<g class=points>{svg.markers(Style(0, 0, 0), points)}</g>",
         ]
         about = f"Regression by {name}: mean, bands of one and two deviations, the true function and the points"
