@@ -36,6 +36,7 @@ FUZZ = settings(
 WORDS = ("", "x", "0.weight", "Independent", "LowRank", "FullCovariance", "Tokens", "full", "../../x")
 EXTREME = (0, -1, 2, 3, 2**31, 2**63, 10**400, 0.5, -1.5, 1e308, float("nan"), float("inf"))
 ODD: st.SearchStrategy[Any] = st.sampled_from([None, True, *EXTREME, *WORDS, [], [[]], [1], {}])
+INSTEAD: tuple[Any, ...] = (None, [], {}, "x", -1, 2**63, 1e308)
 TYPES = st.sampled_from([torch.float16, torch.float64, torch.int32, torch.bool, torch.uint8, torch.float8_e4m3fn])
 NUMBERS = st.sampled_from([float("nan"), float("inf"), -1.0, 0.0, 1e30, -1e30])
 
@@ -175,6 +176,25 @@ def test_forged_contents_with_a_hash_of_their_own_are_checked(
             outcome(found)
 
     check()
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_every_word_of_a_file_is_checked(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda number: None)
+    path, _, model, _ = original(name, folder)
+    tensors, about = read_tensors(path)
+    assert about is not None
+    said = {key: value for key, value in about.items() if key != HASH}
+    forged = path.with_suffix(".forged")
+    for place in range(len(places_in(said))):
+        for word in INSTEAD:
+            words = copy.deepcopy(said)
+            inside, key = places_in(words)[place]
+            inside[key] = word
+            write_tensors(forged, tensors, words)
+            found = loaded_or_refused(name, forged, model)
+            if found is not None:
+                outcome(found)
 
 
 def places_in(value: Any) -> list[tuple[Any, Any]]:

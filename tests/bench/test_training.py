@@ -215,6 +215,16 @@ def without_a_compiler() -> Iterator[None]:
     torch.compiler.reset()
 
 
+@pytest.mark.parametrize("part", ["seconds", "steps", "clocks"])
+def test_a_file_without_its_numbers_is_named(part: str, tmp_path: Path) -> None:
+    run(tmp_path / "run.pt")
+    state = training._unpacked((tmp_path / "run.pt").read_bytes())
+    state[part] = dict.fromkeys(state["clocks"]) if part == "clocks" else None
+    (tmp_path / "run.pt").write_bytes(training._packed(state))
+    with pytest.raises(ValueError, match=r"run\.pt cannot be resumed from \(TypeError: .*delete it to train again"):
+        run(tmp_path / "run.pt")
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of its compiler
 def test_compiled_steps_train_the_same_network(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled, calls = torch.compile, []

@@ -223,8 +223,8 @@ class _Kept:
         self.schedule.load_state_dict(saved["schedule"])
         for name, tracker in run.trackers.items():
             tracker.load_state_dict(saved["trackers"][name])
-            run.clocks[name].seconds = saved["clocks"][name]
-        run.seconds, run.steps = saved["seconds"], saved["steps"]
+            run.clocks[name].seconds = float(saved["clocks"][name])
+        run.seconds, run.steps = float(saved["seconds"]), operator.index(saved["steps"])
         torch.set_rng_state(saved["random"])
 
     def _is_mine(self, saved: dict[str, Any]) -> bool:

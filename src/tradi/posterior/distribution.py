@@ -11,6 +11,8 @@ from torch import Tensor
 from tradi.posterior.covariance import Covariance
 from tradi.posterior.layers import Layer
 
+LOUDEST = torch.finfo(torch.float32).max
+
 State = dict[str, Tensor]
 
 
@@ -85,6 +87,16 @@ class WeightDistribution:
         for name, part, noise in self.covariance.noise(layer, seed, member):
             torch.add(rows[name][part], noise, alpha=scale, out=sums[name][part])
         return {name: sums[name].view(value.shape) for name, value in start.items()}
+
+
+def check_scale(scale: float) -> None:
+    """Raise for a scale that noise in float32 cannot be multiplied by.
+
+    Raises:
+        ValueError: if it is negative, not finite or beyond float32.
+    """
+    if not 0 <= scale <= LOUDEST:
+        raise ValueError(f"scale must be finite and not negative, and at most {LOUDEST:.3g}, got {scale}")
 
 
 def check_finite(trained: State, layers: list[Layer]) -> None:

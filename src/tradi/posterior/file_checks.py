@@ -217,7 +217,7 @@ def check_root(tensors: Named, about: AboutLaplace, head: Head) -> None:
         raise ValueError(f"conditioning needs {sorted(shapes)}, and the file has {sorted(tensors)}"[:1000])
     for name, shape in shapes.items():
         what = f"{name} of the conditioned head"
-        _check_form(what, tensors[name], shape, like=tensors["theta"])
+        _check_form(what, tensors[name], shape, like=head.module.weight)
         check_values(what, tensors[name], negative=not name.endswith("values"))
     if root.kind == "full" and not (tensors["factors"].diagonal(dim1=1, dim2=2) > 0).all():
         raise ValueError("factors of the conditioned head are no Cholesky factors: their diagonal is not positive")

@@ -8,7 +8,7 @@ from typing import Any
 
 from tradi.posterior.conditioning import Conditioning
 from tradi.posterior.covariance import Covariance, Independent
-from tradi.posterior.distribution import State, WeightDistribution
+from tradi.posterior.distribution import State, WeightDistribution, check_scale
 from tradi.posterior.layers import Layer
 from tradi.posterior.scale_search import ScaleSearch
 from tradi.prediction.likelihoods import Likelihood
@@ -19,7 +19,7 @@ class Parts:
     """The arguments of a `Posterior`, where they are explained.
 
     Raises:
-        ValueError: if the scale is negative or not finite.
+        ValueError: if the scale is negative, not finite or beyond float32.
     """
 
     layers: list[Layer]
@@ -31,8 +31,7 @@ class Parts:
     conditioning: Conditioning | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.scale < float("inf"):
-            raise ValueError(f"scale must be finite and not negative, got {self.scale}")
+        check_scale(self.scale)
 
     @property
     def weights(self) -> WeightDistribution:

@@ -68,8 +68,8 @@ class ScaleSearch:
             ValueError: if it is not one.
         """
         where = "scale_search"
-        tried = packed.get("nll") if isinstance(packed, dict) else packed
-        pairs = built(list[tuple[float, float | None]], tried, f"{where}.nll")
+        packed = built(dict[str, Any], packed, where)
+        pairs = built(list[tuple[float, float | None]], packed.get("nll"), f"{where}.nll")
         nll = {float(scale): math.inf if loss is None else loss for scale, loss in pairs}
         search: ScaleSearch = built(ScaleSearch, packed | {"nll": {}}, where)
         return replace(search, nll=nll)

@@ -11,6 +11,7 @@ from torch import nn
 from tradi.ensemble.batches import Pair
 from tradi.ensemble.copying import sharing
 from tradi.posterior.conditioning import Conditioning, Draw, HeadRegression, Regression, Replay
+from tradi.posterior.distribution import check_scale
 from tradi.posterior.head import Head, State
 from tradi.posterior.linearised import NetworkRegression
 from tradi.posterior.loudness import Averaged, Component
@@ -40,8 +41,9 @@ class Share:
     def __post_init__(self) -> None:
         if self.way not in WAYS:
             raise ValueError(f"unknown regression {self.way!r}: this version of tradi knows {sorted(WAYS)}")
-        if not 0 < self.share <= 1 + 1e-6 or not self.scale >= 0:
-            raise ValueError(f"a share must be positive and its scale not negative, got {self.share} at {self.scale}")
+        check_scale(self.scale)
+        if not 0 < self.share <= 1 + 1e-6:
+            raise ValueError(f"a share must be positive, and 1 at the most, got {self.share}")
         if not all(number > 0 for number in (*self.precisions, 1 if self.noise is None else self.noise)):
             raise ValueError(f"noise and precisions must be positive, got {self.noise} and {self.precisions}")
 
