@@ -1,6 +1,6 @@
 """Damaged and forged files: each is loaded as it should be, or refused by an error that names file and cause.
 
-5,600 files here; `make fuzz` tries as many as it is told, at random.
+5,600 files here, and a wrong value in every place; `make fuzz` tries as many as it is told, at random.
 """
 
 from __future__ import annotations
