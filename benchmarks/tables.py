@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> None:
 
 def table(options: argparse.Namespace) -> None:
     """The results as Markdown, from the files alone."""
-    print("| set | rows | splits | CRPS, networks | CRPS, trees | ratio | 90 % interval covers | seconds |")
+    print("| set | rows | splits | CRPS, networks | CRPS, trees | ratio | 90% interval covers | seconds |")
     print("|---|---|---|---|---|---|---|---|")
     ratios = []
     for name in NAMES:

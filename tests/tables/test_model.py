@@ -182,7 +182,7 @@ def test_a_damaged_folder_is_refused_in_plain_words(damage: str, price: Fitted, 
 
 
 @pytest.mark.parametrize(
-    ("target", "words", "drawn"), [("price", ("RMSE", "CRPS", "inside the 90 % interval"), 3), ("dear", ("ECE",), 2)]
+    ("target", "words", "drawn"), [("price", ("RMSE", "CRPS", "inside the 90% interval"), 3), ("dear", ("ECE",), 2)]
 )
 def test_the_page_says_what_was_done_and_needs_nothing_else(
     target: str, words: tuple[str, ...], drawn: int, request: pytest.FixtureRequest

@@ -121,7 +121,7 @@ def _of_numbers(prediction: GaussianMixture, truth: torch.Tensor) -> list[Figure
         Figure("NLL", f"{mixture_nll(prediction, truth):.4g}", "negative log-likelihood in nats, lower is better"),
         Figure("CRPS", f"{mixture_crps(prediction, truth):.4g}", "in the target's unit, lower is better"),
         *(
-            Figure(f"inside the {percent} % interval", f"{share:.1%}", f"{percent} % if calibrated")
+            Figure(f"inside the {percent}% interval", f"{share:.1%}", f"{percent}% if calibrated")
             for percent, share in zip(INTERVALS, shares.tolist(), strict=True)
         ),
     ]
