@@ -118,9 +118,7 @@ class LabelSearch:
 
     def _limit(self, nll: float) -> float:
         """What noise may cost networks that have this NLL without it: what is sure has less to lose."""
-        if not isinstance(
-            self.likelihood, Classification | Bernoulli | Tokens
-        ):  # others need not have a natural zero
+        if not isinstance(self.likelihood, Classification | Bernoulli | Tokens):  # others need not have a natural zero
             return math.inf
         return self.tolerance * min(nll / (SURE if len(self.runs) == 1 else SURE_TOGETHER), 1.0)
 
