@@ -19,7 +19,6 @@ from tradi.bench.recipe import Recipe
 from tradi.bench.rounds import Asking, Rounds
 from tradi.bench.spec import Benchmark, Variant
 from tradi.bench.tables import ByMethod, Column, Needed
-from tradi.bench.transfer import WithPrior
 from tradi.data.uci import uci
 from tradi.models import GaussianHead, TwoStage, mlp
 
@@ -41,7 +40,6 @@ def methods(own: dict[str, Method], dropout: float | None = None) -> dict[str, M
         "TRADI, random": Asking(tradi, random),
         "TRADI": Asking(tradi, bald),
         "TRADI, nothing tracked": Asking(Untracked(members=MEMBERS), bald),
-        "TRADI with a prior": Asking(WithPrior(members=MEMBERS), bald),
         "TRADI, BatchBALD": Asking(tradi, BatchBALD()),
     }
 

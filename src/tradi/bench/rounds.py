@@ -144,13 +144,16 @@ def _labelled(pool: Data, learnt: Tensor, held: Tensor) -> Data:
 
 
 def _trained(row: Asking, course: Course, pool: Data, data: Data, before: Sequence[Run], seed: int) -> list[Run]:
-    """The runs of a round: each goes on from where it ended in the round before, which may be a tracker's prior too."""
+    """The runs of a round: each goes on from the weights of the round before.
+
+    No tracker has the posterior of that round for its prior: the labels of a round are among those of the next, which
+    would count them twice.
+    """
     runs = []
     for number in range(row.runs):
         torch.manual_seed(seed + RUN * number)
         model = copied(before[number].model).train() if before else course.model(pool, row.dropout)
-        prior = next(iter(before[number].posteriors.values()), None) if before else None
-        runs.append(train(model, data, replace(row.recipe(course.recipe), prior=prior), row.attach()))
+        runs.append(train(model, data, row.recipe(course.recipe), row.attach()))
     return runs
 
 
