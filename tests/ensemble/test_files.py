@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from torch import nn
 
 from tests.training import same
 from tradi.ensemble import files
-from tradi.ensemble.files import read, write
+from tradi.ensemble.files import VERSION, read, write
+from tradi.storage.tensors import write_tensors
 
 MODEL = nn.Linear(1, 1)
 
@@ -82,6 +84,21 @@ def test_a_changed_byte_is_noticed_wherever_it_is(tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(changed)
         with pytest.raises(ValueError, match="file cannot be loaded: its contents were changed after it was written"):
             read(tmp_path / "file", "a posterior", MODEL)
+
+
+def test_nesting_of_any_depth_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    path, usual = tmp_path / "file", sys.getrecursionlimit()
+    for depth in range(usual - 200, usual + 1):  # somewhere there it can still be read, and no longer shown
+        nested: list[Any] = []
+        for _ in range(depth):
+            nested = [nested]
+        try:
+            sys.setrecursionlimit(10 * usual)
+            write_tensors(path, {}, {"holds": "a posterior", "version": VERSION, "parts": nested})
+        finally:
+            sys.setrecursionlimit(usual)
+        with pytest.raises(ValueError, match="file cannot be loaded: "):
+            read(path, "a posterior", MODEL)
 
 
 def test_a_file_holds_so_many_parts_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

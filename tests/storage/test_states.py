@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,7 @@ import pytest
 import torch
 
 from tradi.storage.states import read_state, write_state
-from tradi.storage.tensors import write_tensors
+from tradi.storage.tensors import HASH, read_tensors, write_tensors
 
 STATE: dict[Any, Any] = {
     "steps": 3,
@@ -46,4 +48,34 @@ def test_other_files_and_changed_ones_are_errors_that_name_the_file(tmp_path: Pa
     write_state(path, STATE)
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(ValueError, match="state cannot be loaded: its contents were changed"):
+        read_state(path)
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
+    return [pair for key in keys for pair in ((value, key), *places(value[key]))]
+
+
+def test_a_forged_state_is_one_or_an_error_that_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    write_state(path, STATE)
+    tensors, about = read_tensors(path)
+    assert about is not None
+    said = {key: value for key, value in about.items() if key != HASH}
+    wrong = (None, [], {}, "x", 3, [3], [[3]], [[[], 3]], {"number": "x"}, {"tensor": "x"}, {"number": None})
+    refused = []
+    for place, word in itertools.product(range(len(places(said))), wrong):
+        forged = copy.deepcopy(said)
+        inside, key = places(forged)[place]
+        inside[key] = word
+        write_tensors(path, tensors, forged)
+        try:
+            assert isinstance(read_state(path), dict)
+        except ValueError as error:
+            refused.append(str(error))
+    assert len(refused) > 100
+    assert all(text.startswith(f"{path} cannot be loaded: ") for text in refused)
+    del said["state"]
+    write_tensors(path, tensors, said)
+    with pytest.raises(ValueError, match="its state is no list of pairs"):
         read_state(path)

@@ -78,7 +78,7 @@ def naming(path: str | PathLike[str]) -> Iterator[None]:
     """Whatever is wrong with a file's contents is a ValueError that names the file."""
     try:
         yield
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # JSON may be read, and be nested too deeply to be shown
         raise ValueError(f"{path} cannot be loaded: {error}") from error
 
 

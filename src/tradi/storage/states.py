@@ -42,7 +42,11 @@ def read_state(path: str | PathLike[str]) -> dict[Any, Any]:
         if about is None or (about.get("holds"), about.get("version")) != (HOLDS, VERSION):
             raise ValueError(f"it is not {HOLDS} that this version of tradi wrote")
         check_digest(tensors, about)
-        state: dict[Any, Any] = _unpacked(about["state"], tensors)
+        state = _unpacked(about.get("state"), tensors)
+        if not isinstance(state, dict):
+            raise ValueError("its state is no list of pairs")
+    except (LookupError, TypeError, RecursionError) as error:  # forged, with a hash of its own
+        raise ValueError(f"{path} cannot be loaded: its state is damaged: {type(error).__name__}: {error}") from error
     except ValueError as error:
         raise ValueError(f"{path} cannot be loaded: {error}") from error
     return state
