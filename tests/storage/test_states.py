@@ -20,6 +20,12 @@ STATE: dict[Any, Any] = {
 }
 
 
+WRONG: tuple[Any, ...] = (
+    *(None, [], {}, "x", 3, [3], [[3]], [[[], 3]]),
+    *({"number": "x"}, {"tensor": "x"}, {"number": None}),
+)
+
+
 def test_a_state_is_the_same_after_reading_it(tmp_path: Path) -> None:
     write_state(tmp_path / "state", STATE)
     found = read_state(tmp_path / "state")
@@ -62,9 +68,8 @@ def test_a_forged_state_is_one_or_an_error_that_names_the_file(tmp_path: Path) -
     tensors, about = read_tensors(path)
     assert about is not None
     said = {key: value for key, value in about.items() if key != HASH}
-    wrong = (None, [], {}, "x", 3, [3], [[3]], [[[], 3]], {"number": "x"}, {"tensor": "x"}, {"number": None})
     refused = []
-    for place, word in itertools.product(range(len(places(said))), wrong):
+    for place, word in itertools.product(range(len(places(said))), WRONG):
         forged = copy.deepcopy(said)
         inside, key = places(forged)[place]
         inside[key] = word
