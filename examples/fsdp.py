@@ -69,6 +69,8 @@ def train(folder: Path) -> None:
     checkpoint.save(everything(model, optimizer, tracker), checkpoint_id=folder / "checkpoint")
 
     posterior = tracker.posterior()  # on every process; each holds its shards of it
+    own = [tradi.gathered(loader(samples, seed)[rank::size]) for samples, seed in ((512, 1), (256, 2))]
+    posterior = posterior.fit(*own)  # on what each process loads: one answer, that of all the data
     posterior.save(folder / "posterior.safetensors")  # one file
     outputs = posterior.sample(5, seed=0)(points(8, seed=3)[0])  # members run sharded: (5, 8, classes)
     if rank == 0:
@@ -82,9 +84,8 @@ def everything(model: nn.Module, optimizer: torch.optim.Optimizer, tracker: trad
 
 
 def predict(folder: Path) -> None:
-    """One process: the noise is fitted where the whole network is."""
+    """One process, such as a server's."""
     posterior = tradi.load_posterior(folder / "posterior.safetensors", network())
-    posterior = posterior.fit(loader(512, seed=1), loader(256, seed=2))
     ensemble = posterior.sample(20, seed=0)
     print("where it was trained:", ensemble.predict(points(256, seed=3)[0]))
     print("between the clouds:  ", ensemble.predict(0.1 * torch.randn(256, 2)))

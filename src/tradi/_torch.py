@@ -21,6 +21,7 @@ __all__ = [
     "BatchNorm",
     "DispatchMode",
     "RunningNorm",
+    "checkpointed_module",
     "compiled_module",
     "compiled_or_plain",
     "default_store",
@@ -135,6 +136,12 @@ def is_on_stack(frame: FrameType | None) -> bool:
 def compiled_module(model: nn.Module) -> nn.Module | None:
     """The module that `torch.compile` wrapped, or None."""
     inner = getattr(model, "_orig_mod", None)
+    return inner if isinstance(inner, nn.Module) else None
+
+
+def checkpointed_module(model: nn.Module) -> nn.Module | None:
+    """The module that `checkpoint_wrapper` put activation checkpointing around, or None."""
+    inner = getattr(model, "_checkpoint_wrapped_module", None)
     return inner if isinstance(inner, nn.Module) else None
 
 

@@ -47,12 +47,15 @@ def is_sharded_model(model: nn.Module) -> bool:
 
 def reshard(model: nn.Module) -> None:
     """Let go of weights that a forward pass gathered: its modules hold their own part of them again."""
-    fsdp = sys.modules.get("torch.distributed.fsdp")
-    if fsdp is None:  # then nothing is sharded
-        return
     for module in model.modules():
-        if isinstance(module, fsdp.FSDPModule):
-            module.reshard()
+        if is_fully_sharded(module):
+            module.reshard()  # type: ignore[operator]
+
+
+def is_fully_sharded(module: nn.Module) -> bool:
+    """Whether `fully_shard` was applied to this very module."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # unless somebody has imported it, nothing is sharded
+    return fsdp is not None and isinstance(module, fsdp.FSDPModule)
 
 
 def plain_name(name: str) -> str:
@@ -152,6 +155,20 @@ class Place:
             )
         return local(values)
 
+    def held(self, values: Tensor) -> Tensor:
+        """What belongs here of values for the whole weight; as it is, what is no more than that already."""
+        return self.part(values).contiguous() if values.shape == self.shape else values
+
+    def everywhere(self, values: Tensor) -> Tensor:
+        """Values for the whole weight on every process, from those for the weights held here. All must call it."""
+        found: Tensor = self.whole(values).full_tensor()  # type: ignore[attr-defined]
+        return found
+
+    def bytes_of(self, values: Tensor) -> int:
+        """Bytes that a process holds at the most of a weight in the type of these values: the same number on all."""
+        processes = math.prod(self.mesh.size(dimension) for dimension in self._dimensions)
+        return math.ceil(self.shape.numel() / processes) * values.element_size()
+
     def of_all(self, number: float) -> list[float]:
         """A number of every process that holds other rows, in the order of the rows. All must call it together."""
         found = torch.tensor([number], dtype=torch.float64, device=self.mesh.device_type)
@@ -218,7 +235,7 @@ def gathered(values: Tensor, place: Place | None) -> Tensor:
     """All values in the memory of the mesh's first process; nothing on others. All must call it together."""
     if place is None:
         return values.cpu()
-    found = place.whole(values).full_tensor()  # type: ignore[attr-defined]
+    found = place.everywhere(values)
     return found.cpu() if place.is_first else found.new_empty(0, device="cpu")
 
 

@@ -16,6 +16,7 @@ from tradi.posterior.activations import Activations
 from tradi.posterior.conditions import with_moments
 from tradi.posterior.layers import Layer, Moments, by_layer
 from tradi.posterior.rows import Form, rows
+from tradi.posterior.runner import Runner
 
 
 def layers_of(model: nn.Module, reach: float | None = None, select: str = "") -> list[Layer]:
@@ -27,7 +28,7 @@ def layers_of(model: nn.Module, reach: float | None = None, select: str = "") ->
 
 
 def measured(model: nn.Module, x: Any, reach: float | None = 1.0, select: str = "") -> list[Layer]:
-    return with_moments(model, layers_of(model, reach, select), [(x, None)])
+    return with_moments(Runner(model).replay([(x, None)], 0), layers_of(model, reach, select))
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -133,7 +134,8 @@ def test_weights_of_other_layers_move_independently_by_the_reach() -> None:
     assert third.moments is None
     # 4,000 numbers: a standard error of 1.1%.
     assert noise_of(Activations(), third)["2.weight"].std() == pytest.approx(0.3, rel=0.06)
-    found = with_moments(nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8)), [first, second], [(normal(9, 4), None)])
+    replay = Runner(nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8))).replay([(normal(9, 4), None)], 9)
+    found = with_moments(replay, [first, second])
     assert found[0].moments is not None
     assert found[1].moments is None
     assert noise_of(Activations(), second)["1.weight"].shape == (8,)
@@ -185,7 +187,8 @@ def test_a_few_positions_of_large_pictures_are_as_good_as_all(monkeypatch: pytes
 def test_data_that_is_sorted_by_class_is_measured_all_over() -> None:
     model = nn.Linear(10, 10)
     sorted_by_class = torch.eye(10).repeat_interleave(1500, 0)
-    (layer,) = with_moments(model, layers_of(model), [(x, None) for x in sorted_by_class.split(100)])
+    replay = Runner(model).replay([(x, None) for x in sorted_by_class.split(100)], 0)
+    (layer,) = with_moments(replay, layers_of(model))
     assert layer.moments is not None
     torch.testing.assert_close(layer.moments.second[0].diagonal()[:10], torch.full((10,), 0.1), rtol=0.05, atol=0)
 
@@ -243,4 +246,4 @@ def test_only_layers_that_multiply_their_inputs_by_a_weight_have_moments() -> No
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     layers = by_layer(weights, weights, weights)
     assert {layer.name for layer in layers} == {"0", "1", "2", "3"}
-    assert room.gatherings(model, layers).keys() == {"0", "3"}
+    assert room.gatherings(dict(model.named_modules()), layers).keys() == {"0", "3"}

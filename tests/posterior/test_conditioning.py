@@ -17,6 +17,7 @@ from tradi.posterior.conditions import conditioned
 from tradi.posterior.head import State, find_head
 from tradi.posterior.linear_regression import Sums, most_probable
 from tradi.posterior.linearised import NetworkRegression
+from tradi.posterior.runner import Runner
 
 Data = list[tuple[Tensor, Tensor]]
 
@@ -344,7 +345,7 @@ def test_jacobians_are_those_of_autograd(outputs: int, monkeypatch: pytest.Monke
 def test_how_a_network_is_conditioned_depends_on_its_task_its_size_and_its_layers() -> None:
     def kinds(model: nn.Module, task: Likelihood, rows: Data) -> list[str]:
         centre = {name: p.detach() for name, p in model.double().named_parameters()}
-        found: Any = conditioned(model, rows, 40, task, centre, None)
+        found: Any = conditioned(Runner(model).replay(rows, 40), task, centre, None)
         return [type(one).__name__ for one in (found if isinstance(found, list) else [found])]
 
     task, rows = SquaredError(variance=(1.0,)), data()

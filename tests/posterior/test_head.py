@@ -45,6 +45,7 @@ def found(end: Any, likelihood: Likelihood | None = None, layer: str | None = No
         (lambda net, x, h: net.a(h)[:, None].squeeze(1), ("a", 0, 3)),
         (lambda net, x, h: net.a(h)[:, 1:], ("a", 1, 2)),
         (lambda net, x, h: (net.b(h), net.a(h))[1], ("a", 0, 3)),
+        (lambda net, x, h: net.a(h).double(), ("a", 0, 3)),
         (lambda net, x, h: (net.a(x @ torch.ones(4, 6)), net.a(h))[1], ("a", 0, 3)),  # it runs twice
     ],
 )
@@ -247,9 +248,9 @@ def test_a_grouped_convolution_is_no_head() -> None:
 )
 def test_weights_of_a_layer_are_one_matrix_and_back(layer: Any) -> None:
     state = {f"head.{name}": value.detach() for name, value in layer.named_parameters()}
-    matrix = layer_matrix("head", layer, state)
+    matrix = layer_matrix(layer)
     assert matrix.shape == (3, sum(value.numel() for value in state.values()) // 3)
-    back = layer_state("head", layer, matrix.double(), state)
+    back = layer_state("head", layer, matrix.double())
     assert back.keys() == state.keys()
     assert all(torch.equal(back[name], state[name]) for name in state)
 
@@ -258,8 +259,8 @@ def test_theta_replaces_the_tasks_outputs_alone() -> None:
     layer = nn.Linear(6, 4)
     state = {f"head.{name}": value.detach() for name, value in layer.named_parameters()}
     head = Head("head", layer, 1, 2)
-    torch.testing.assert_close(head.theta(state), torch.cat([layer.weight, layer.bias[:, None]], 1)[1:3].detach())
-    new = head.with_theta(state, torch.full((2, 7), 5.0, dtype=torch.float64))
+    torch.testing.assert_close(head.theta, torch.cat([layer.weight, layer.bias[:, None]], 1)[1:3].detach())
+    new = head.with_theta(torch.full((2, 7), 5.0, dtype=torch.float64))
     assert (new["head.weight"][1:3] == 5).all()
     assert (new["head.bias"][1:3] == 5).all()
     for name in ("head.weight", "head.bias"):
@@ -273,9 +274,8 @@ def test_features_times_theta_are_the_outputs() -> None:
         head = find_head(layer, (x,), {}, SquaredError(), None)
         with watched({"": layer}) as seen, torch.no_grad():
             output = layer(x)
-        theta = head.theta({name: value.detach() for name, value in layer.named_parameters()})
         expected = output if isinstance(layer, nn.Linear) else output.movedim(1, -1).flatten(0, 2)
-        torch.testing.assert_close(head.features(seen[""]) @ theta.T, expected)
+        torch.testing.assert_close(head.features(seen[""]) @ head.theta.T, expected)
 
 
 def test_hooks_are_gone_afterwards_whatever_happens() -> None:

@@ -17,6 +17,7 @@ from tradi.posterior.distribution import WeightDistribution
 from tradi.posterior.label_search import LabelSearch, SearchedRun
 from tradi.posterior.laplace import LaplaceHead
 from tradi.posterior.randomness import key
+from tradi.posterior.runner import Runner
 
 
 def noisy(samples: int, seed: int) -> Batches:
@@ -129,7 +130,7 @@ def test_batchnorm_of_a_classifier_is_refreshed_while_scales_are_compared() -> N
 
 def test_noise_may_cost_sure_networks_a_share_of_their_nll_and_several_runs_less() -> None:
     task, posterior = Classification(), trained(0)
-    run = SearchedRun(posterior.model, WeightDistribution([], Independent()), None)
+    run = SearchedRun(Runner(posterior.model), WeightDistribution([], Independent()), None)
     one, two = (LabelSearch([run] * runs, task, None, 5, 0.001, 0) for runs in (1, 2))
     assert [one._limit(nll) for nll in (0.0, 0.02, 0.05, 1.0)] == pytest.approx([0.0, 0.0004, 0.001, 0.001])
     assert [two._limit(nll) for nll in (0.0, 0.02, 0.2, 1.0)] == pytest.approx([0.0, 0.0001, 0.001, 0.001])

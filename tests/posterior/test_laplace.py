@@ -99,7 +99,7 @@ def log_likelihood(
 ) -> Tensor:
     """Of all targets that count, as a function of the head's weights."""
     own = {name: p.detach() for name, p in model.named_parameters()}
-    state = own | head.with_theta(own, theta)
+    state = own | head.with_theta(theta)
     found = torch.zeros((), dtype=torch.float64)
     for x, y in data:
         values = task.log_prob(torch.func.functional_call(model, state, (x,)), y)
@@ -113,9 +113,9 @@ class WithTheta:
     def __init__(self, head: Any) -> None:
         self._head = head
 
-    def with_theta(self, state: dict[str, Tensor], theta: Tensor) -> dict[str, Tensor]:
+    def with_theta(self, theta: Tensor) -> dict[str, Tensor]:
         unit = torch.eye(theta.numel(), dtype=torch.float64)
-        columns = [self._head.with_theta(state, one.view_as(theta)) for one in unit]
+        columns = [self._head.with_theta(one.view_as(theta)) for one in unit]
         return {
             name: torch.einsum("p,p...->...", theta.reshape(-1), torch.stack([column[name] for column in columns]))
             for name in columns[0]

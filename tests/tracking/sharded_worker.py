@@ -352,11 +352,7 @@ def check_refusals(folder: Path) -> None:
     tracker = tradi.TRADI(model, optimizer)
     train(model, optimizer, 0, 2)
     posterior = tracker.posterior()
-    data = [*batches(2)]
     for refused in (
-        lambda: posterior.fit(data, data),
-        lambda: posterior.condition(data),
-        lambda: posterior.choose_scale(data),
         lambda: posterior.sample(2)[0],
         lambda: posterior.sample(2).save(folder / "members.safetensors"),
     ):
@@ -465,8 +461,10 @@ def check_two_dimensions(folder: Path) -> None:
 def main(folder: Path, rank: str, size: str, *checks: str) -> None:
     meeting = f"file://{folder}/meeting-of-{size}"
     distributed.init_process_group("gloo", meeting, timedelta(minutes=2), rank=int(rank), world_size=int(size))
+    from tests.tracking import sharded_fitting  # which uses the networks and the data above
+
     for check in checks:
-        globals()[f"check_{check}"](folder)
+        (globals() | vars(sharded_fitting))[f"check_{check}"](folder)
     distributed.destroy_process_group()
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 import tradi
 from tests.tracking.test_tracker import check_moments, sgd
@@ -85,6 +88,20 @@ def test_a_layer_that_is_wrapped_is_tracked_under_its_new_name() -> None:
     again = network()
     again[4] = Wrapped(again[4])
     tradi.TRADI(again, sgd(again)).load_state_dict(tracker.state_dict())
+
+
+def test_activation_checkpointing_around_the_whole_model_changes_nothing() -> None:
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    wrapped = checkpoint_wrapper(copy.deepcopy(plain))
+    trackers = [tradi.TRADI(model, sgd(model)) for model in (plain, wrapped)]
+    for model, tracker in zip((plain, wrapped), trackers, strict=True):
+        train(model, next(iter(tracker._taken)), 4)
+    assert list(trackers[0].selected) == list(trackers[1].selected)
+    ours, expected = (tracker.posterior().fit(problem(), problem(seed=9), passes=10) for tracker in trackers[::-1])
+    x = problem()[0][0]
+    assert torch.equal(ours.sample(3)(x), expected.sample(3)(x))
+    assert expected.sample(3)(x).std(0).max() > 1e-4
 
 
 def test_layers_that_change_places_keep_what_was_tracked_of_them() -> None:

@@ -48,20 +48,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes have left, and a checkpoint of one, for four."""
     found = tmp_path_factory.mktemp("sharded")
     save_after_four(found / "of-1", Net(), batches(4))
-    launch(
-        found,
-        2,
-        "tracking",
-        "errors",
-        "resuming",
-        "other_processes",
-        "posterior",
-        "best",
-        "refusals",
-        "statistics",
-        "prior",
-    )
-    launch(found, 4, "other_processes", "posterior", "two_dimensions", "statistics")
+    rest = ["statistics", "prior", "fitting", "one_batch", "policies", "refusals_of_fitting"]
+    launch(found, 2, "tracking", "errors", "resuming", "other_processes", "posterior", "best", "refusals", *rest)
+    launch(found, 4, "other_processes", "posterior", "two_dimensions", "statistics", "fitting", "meshes_of_fitting")
     return found
 
 

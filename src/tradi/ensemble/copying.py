@@ -10,7 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tradi._torch import compiled_module, tree_leaves, uncompiled, version_of
+from tradi._torch import checkpointed_module, compiled_module, tree_leaves, uncompiled, version_of
+from tradi.sharding import is_fully_sharded
 
 
 def is_named(thing: object, name: str, libraries: Sequence[str]) -> bool:
@@ -19,14 +20,17 @@ def is_named(thing: object, name: str, libraries: Sequence[str]) -> bool:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The user's own module inside torch.compile, DataParallel, DistributedDataParallel and Fabric's wrappers."""
+    """The user's own module inside torch.compile, DataParallel, DistributedDataParallel and Fabric's wrappers.
+
+    Activation checkpointing around the whole model is left out too, unless `fully_shard` gathers weights there.
+    """
     while True:
         parallel = isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel)
         if parallel or is_named(model, "_FabricModule", ("lightning", "lightning_fabric")):
             model = model.module  # type: ignore[assignment]
             continue
-        inner = compiled_module(model)
-        if inner is None:
+        inner = compiled_module(model) or checkpointed_module(model)
+        if inner is None or is_fully_sharded(model):
             return model
         model = inner
 

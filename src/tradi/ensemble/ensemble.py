@@ -93,7 +93,7 @@ class Ensemble:
         self._lock = threading.RLock()  # one thread draws or refreshes
 
     def __repr__(self) -> str:
-        weights = sum(parameter.numel() for parameter in self._shared.values())
+        weights = sum(parameter.numel() for parameter in self._model.parameters())
         parts = [f"{self._size} members of {type(self._model).__name__}", f"{weights:,} weights each"]
         if self.likelihood is not None:
             parts.append(repr(self.likelihood))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from os import PathLike
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
-from tradi.ensemble.batches import batches
+from tradi.ensemble.batches import Caller, Pair, batches
 from tradi.ensemble.batchnorm import STATISTICS, collecting, running_layers
 from tradi.ensemble.copying import Snapshot
 from tradi.ensemble.ensemble import Ensemble, Run
@@ -46,6 +46,19 @@ class ShardedNetwork(Snapshot):
         self.buffers = {name: buffer.detach().clone() for name, buffer in _buffers(module).items()}
 
     @property
+    def tensors(self) -> State:
+        """All that it held, by name."""
+        return self.weights | self.buffers
+
+    def held(self, state: State) -> State:
+        """What this process holds of tensors, of which some may be whole."""
+        return {name: self.places[name].held(own) if name in self.places else own for name, own in state.items()}
+
+    def holding(self, state: State) -> Holding:
+        """The module in eval mode with these tensors, and otherwise with those of this time."""
+        return Holding(self._model, self.tensors | self.held(state))
+
+    @property
     def saved_buffers(self) -> State:
         """Those of the buffers that belong into a file."""
         saved = {plain_name(name) for name in self.model.state_dict()}
@@ -66,7 +79,8 @@ class ShardedEnsemble(Ensemble):
 
     Args:
         network: whose module members run in.
-        draw: weights and buffers of member i, by name: a function of i and nothing else.
+        draw: what member i has in place of the network's weights and buffers, by name: a function of i alone. Of
+            sharded weights it is what this process holds, or all of it.
         size: number of members.
         moved, refresh, likelihood: as those of an `Ensemble`. BatchNorm's statistics are refreshed on the batches that
             every process is given, which must be the same: see `tradi.gathered`.
@@ -82,27 +96,31 @@ class ShardedEnsemble(Ensemble):
         refresh: Iterable[Any] | None = None,
         likelihood: Likelihood | None = None,
     ) -> None:
-        trained = [network.weights | network.buffers]
+        def held(i: int) -> State:
+            return network.held(draw(i))
+
+        trained = [network.tensors]
         with _in_eval_mode(network.model):
             super().__init__(
-                network.model, draw, size, trained=trained, moved=moved, refresh=refresh, likelihood=likelihood
+                network.model, held, size, trained=trained, moved=moved, refresh=refresh, likelihood=likelihood
             )
-        self._snapshot = network
+        self._snapshot = self._network = network
+        self._shared, self._buffers = network.weights, network.buffers
 
     def _refreshed(self, states: list[State], loader: Iterable[Any]) -> list[State]:
-        layers, found = running_layers(self._model), []
-        names = [f"{name}.{part}" for name in layers for part in STATISTICS]
-        for state in states:
-            empty = {name: torch.zeros_like(state[name]) for name in names}
-            with torch.inference_mode(False), torch.no_grad(), self._lock, _holding(self._model, state | empty):
-                with collecting([*layers.values()]) as weigh:
-                    weigh.seen = dict.fromkeys(layers.values(), 0)
-                    for inputs, target in batches(loader, "refresh", self._like):
-                        args, kwargs = self._caller.arguments(inputs, target)
-                        self._model(*args, **kwargs)
-                own = _buffers(self._model)
-                found.append({name: own[name].clone() for name in names})
-        return found
+        def data() -> Iterator[Pair]:
+            return batches(loader, "refresh", self._like)
+
+        with self._lock, torch.inference_mode(False):
+            return [statistics_of_shards(self._network, self._caller, state, data()) for state in states]
+
+    def _state(self, own: State) -> State:
+        return self._network.tensors | own
+
+    def _bytes_of(self, state: State) -> int:
+        """The same on every process, as they must keep the same members: what they draw, they draw together."""
+        places = self._network.places
+        return sum(places[name].bytes_of(own) if name in places else own.nbytes for name, own in state.items())
 
     def __getitem__(self, i: int) -> nn.Module:
         return _refuse("a member as a module of its own")
@@ -116,10 +134,33 @@ class ShardedEnsemble(Ensemble):
         own = self._own(i)
 
         def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            with self._lock, torch.no_grad(), _holding(self._model, own):
+            with self._lock, torch.no_grad(), self._network.holding(own):
                 return self._model(*args, **kwargs)
 
         yield run
+
+
+@torch.no_grad()
+def statistics_of_shards(network: ShardedNetwork, caller: Caller, state: State, data: Iterable[Pair]) -> State:
+    """BatchNorm's running statistics with other weights, over batches that are the same on every process.
+
+    Args:
+        network: gives the layers.
+        caller: passes inputs to it.
+        state: weights to run it with, by name.
+        data: (inputs, target) pairs.
+    """
+    layers = running_layers(network.model)
+    names = [f"{name}.{part}" for name in layers for part in STATISTICS]
+    empty = {name: torch.zeros_like(network.buffers[name]) for name in names}
+    with network.holding(state | empty):
+        with collecting([*layers.values()]) as weigh:
+            weigh.seen = dict.fromkeys(layers.values(), 0)
+            for inputs, target in data:
+                args, kwargs = caller.arguments(inputs, target)
+                network.model(*args, **kwargs)
+        own = _buffers(network.model)
+        return {name: own[name].clone() for name in names}
 
 
 def _refuse(what: str) -> NoReturn:
@@ -129,9 +170,29 @@ def _refuse(what: str) -> NoReturn:
     )
 
 
+class Holding(AbstractContextManager[None]):
+    """A module with other tensors, as often as it is entered.
+
+    FSDP gathers weights from memory of its own, so they are copied there and back.
+
+    Args:
+        module: that `fully_shard` was applied to.
+        state: what this process holds of the tensors, by name.
+    """
+
+    def __init__(self, module: nn.Module, state: State) -> None:
+        self._module, self._state = module, state
+
+    def __enter__(self) -> None:
+        self._inside = _holding(self._module, self._state)
+        self._inside.__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        self._inside.__exit__(*exception)
+
+
 @contextmanager
 def _holding(module: nn.Module, state: State) -> Iterator[None]:
-    """The module with other tensors. FSDP gathers weights from memory of its own, so they are copied there and back."""
     reshard(module)
     held = {name: local(own) for name, own in (_parameters(module) | _buffers(module)).items() if name in state}
     before = {name: own.detach().clone() for name, own in held.items()}
@@ -147,7 +208,7 @@ def _holding(module: nn.Module, state: State) -> Iterator[None]:
 @torch.no_grad()
 def _copy(held: State, values: State) -> None:
     for name, own in held.items():
-        own.copy_(local(values[name]))
+        own.copy_(values[name])
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from tradi.posterior.covariance import Covariance, Piece
 from tradi.posterior.head import Seen
 from tradi.posterior.layers import Layer, Moments
 from tradi.posterior.randomness import Stream
-from tradi.posterior.rows import Form, is_linear, positions, rows
+from tradi.posterior.rows import Form, chosen_positions, is_linear, positions, rows
 
 SAMPLES = 4096  # training inputs that second moments are measured on, at the most
 PLACES = 8  # positions of a sample, at the most: the same random ones for all samples of a batch
@@ -51,22 +51,44 @@ class Activations(Covariance):
         reach = layer.unit if layer.reach is None else layer.reach
         moments, left = layer.moments, set(layer.weights)
         if moments is not None:
-            weight = layer.weights[moments.weight]
-            root = moments.inverse_root(self.floor)
-            outputs = moments.form.matrix(weight).shape[1]
-            count = len(root) * outputs * root.shape[1]
-            z = Stream(seed, member, moments.weight).normal(0, count, root.device)
-            z = z.to(root.dtype).view(len(root), outputs, -1).mul_(reach)
-            noise = z @ root if root.ndim == 3 else z * root[:, None]
-            if moments.bias is not None:
-                yield moments.bias, slice(None), noise[:, :, -1].reshape(-1)
-                noise = noise[:, :, :-1]
-            yield moments.weight, slice(None), moments.form.weight(noise, weight.shape).reshape(-1)
+            yield from self._of_moments(layer, moments, reach, seed, member)
             left -= {moments.weight, moments.bias}
         for name in (name for name in layer.weights if name in left):
             like = layer.mean[name]
             numbers = Stream(seed, member, name).normal(*layer.span(name), like.device)
             yield name, slice(None), numbers.to(like.dtype).mul_(reach)
+
+    def _of_moments(self, layer: Layer, moments: Moments, reach: float, seed: int, member: int) -> Iterator[Piece]:
+        """Noise of the weights that read inputs whose moments are known.
+
+        Of a shard it is computed for the whole layer, as a product of matrices would round by how many rows there are.
+        """
+        root, shape = moments.inverse_root(self.floor), layer.shape(moments.weight)
+        first, last = _rows_drawn(layer, moments)
+        start, stop = (len(root) * row * root.shape[1] for row in (first, last))
+        z = Stream(seed, member, moments.weight).normal(start, stop, root.device)
+        z = z.to(root.dtype).view(len(root), last - first, root.shape[1]).mul_(reach)
+        noise = z @ root if root.ndim == 3 else z * root[:, None]
+        if moments.bias is not None:
+            start, stop = layer.span(moments.bias)
+            yield moments.bias, slice(None), noise[:, :, -1].reshape(-1)[start - first : stop - first]
+            noise = noise[:, :, :-1]
+        before = first * noise.shape[2]
+        drawn = torch.Size([last - first, *shape[1:]]) if moments.form.kind == "linear" else shape
+        start, stop = layer.span(moments.weight)
+        yield moments.weight, slice(None), moments.form.weight(noise, drawn).reshape(-1)[start - before : stop - before]
+
+
+def _rows_drawn(layer: Layer, moments: Moments) -> tuple[int, int]:
+    """The outputs of a layer whose noise is drawn: where each weight has its own factor, those that are held here."""
+    name, bias = moments.weight, moments.bias
+    inputs = moments.second.shape[1] - (bias is not None)
+    outputs = layer.count(name) // (len(moments.second) * inputs)
+    start, stop = layer.span(name)
+    held = start // inputs, stop // inputs
+    if moments.second.ndim == 2 and moments.form.kind == "linear" and (bias is None or layer.span(bias) == held):
+        return held
+    return 0, outputs
 
 
 class Gathering:
@@ -80,42 +102,46 @@ class Gathering:
 
     def __init__(self, module: Any, weight: str, bias: str | None) -> None:
         self._module, self._weight, self._bias = module, weight, bias
-        groups, outputs, inputs = Form.of(module).matrix(module.weight).shape
+        weight_of_all = torch.empty(module.weight.shape, device="meta")  # it may be sharded
+        groups, outputs, inputs = Form.of(module).matrix(weight_of_all).shape
         inputs += bias is not None
         self._whole = inputs <= WIDEST and (inputs <= WIDE or inputs <= NARROW * groups * outputs)
-        self._sum: Tensor | None = None
+        shape = (groups, inputs, inputs) if self._whole and not isinstance(module, nn.Embedding) else (groups, inputs)
+        self._sum = torch.zeros(shape, device=module.weight.device)
         self._rows = 0
-        self._generator = torch.Generator().manual_seed(0)
 
-    def add(self, seen: Seen) -> None:
-        """Take a batch into account."""
-        here, count = self._counts(seen.input) if isinstance(self._module, nn.Embedding) else self._products(seen)
-        self._sum = here if self._sum is None else self._sum.add_(here)
+    def add(self, seen: Seen, batch: int) -> None:
+        """Take a batch into account, given its number."""
+        here, count = (
+            self._counts(seen.input) if isinstance(self._module, nn.Embedding) else self._products(seen, batch)
+        )
+        self._sum = self._sum.to(here.device).add_(here)
         self._rows += count
 
     def _counts(self, tokens: Tensor) -> tuple[Tensor, int]:
         size = self._module.num_embeddings
         return torch.bincount(tokens.reshape(-1), minlength=size)[None].float(), tokens.numel()
 
-    def _products(self, seen: Seen) -> tuple[Tensor, int]:
-        count = positions(self._module, seen.output)
-        at = torch.randperm(count, generator=self._generator)[:PLACES]
+    def _products(self, seen: Seen, batch: int) -> tuple[Tensor, int]:
+        at = chosen_positions(positions(self._module, seen.output), PLACES, batch)
         a = rows(self._module, seen.input, seen.output, at).float()
         if self._bias is not None:
             a = torch.cat([a, a.new_ones(*a.shape[:2], 1)], 2)
         return (a.mT @ a if self._whole else a.square().sum(1)), a.shape[1]
 
-    @property
-    def moments(self) -> Moments | None:
-        """What was found, if the layer ran at all."""
-        if self._sum is None:
-            return None
-        return Moments(self._weight, self._bias, Form.of(self._module), self._sum / self._rows)
+    def moments(self, added_up: Callable[[Tensor], Tensor]) -> Moments | None:
+        """What was found, if the layer ran at all.
+
+        Args:
+            added_up: makes sums over all batches of those over the batches that ran here.
+        """
+        rows = added_up(self._sum.new_tensor(self._rows, dtype=torch.float64)).item()
+        found = added_up(self._sum)
+        return Moments(self._weight, self._bias, Form.of(self._module), found / rows) if rows else None
 
 
-def gatherings(model: nn.Module, layers: list[Layer]) -> dict[str, Gathering]:
+def gatherings(modules: dict[str, nn.Module], layers: list[Layer]) -> dict[str, Gathering]:
     """One for every layer of which inputs can be gathered, by the name of its module."""
-    modules = dict(model.named_modules())
     found = {}
     for layer in layers:
         prefix = f"{layer.name}." if layer.name else ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from tradi.ensemble.batches import Caller, Pair, larger, samples_in, thinned
 from tradi.ensemble.batchnorm import paired, refreshed, running_layers, statistics_of
 from tradi.ensemble.parameter_swap import ParameterSwap
-from tradi.posterior.head import Head, Seen, State, by_position, layer_matrix, layer_state, watched
+from tradi.posterior.head import Head, Seen, State, by_position, find_head, layer_state, watched
 from tradi.posterior.linear_regression import Fit, Sums, fit, most_probable
 from tradi.posterior.randomness import Stream
 from tradi.prediction.likelihood import Likelihood, target_like
@@ -78,19 +79,56 @@ class Replay:
         self._swap = ParameterSwap(model)
         self._trained_fresh: State | None = None
 
+    def over(self, data: list[Pair], total: int | None = None) -> Replay:
+        """The same network over other samples, which stand for as many as these unless a number is given."""
+        return Replay(self.model, data, self.total if total is None else total)
+
     def at_once(self) -> Replay:
         """The same rows in fewer batches, which takes less time; BatchNorm keeps those that its statistics are of."""
-        if running_layers(self.model):
-            return self
-        return Replay(self.model, larger(self.data, AT_ONCE), self.total)
+        return self if running_layers(self.model) else self.over(larger(self.data, AT_ONCE))
+
+    @property
+    def modules(self) -> dict[str, nn.Module]:
+        """The network's modules, by the first part of their parameters' names."""
+        return dict(self.model.named_modules())
+
+    def holding(self, state: State) -> AbstractContextManager[None]:
+        """The model with these weights in place of its own, as often as it is entered."""
+        return self._swap.with_state(self.own | state)
+
+    def head(self, likelihood: Likelihood, layer: str | None) -> Head:
+        """The last linear layer, found on the first batch: see `find_head`."""
+        args, kwargs = self.caller.arguments(*self.data[0])
+        return find_head(self.model, args, kwargs, likelihood, layer)
+
+    def size_of(self, name: str) -> int:
+        """How many weights a parameter has."""
+        return self.own[name].numel()
+
+    def check_all_weights(self) -> None:
+        """Raise where all weights of a small network cannot be conditioned."""
+
+    @property
+    def turns(self) -> range:
+        """Numbers of the batches that run here: all of them."""
+        return range(len(self.data))
+
+    def added_up(self, sums: Tensor) -> Tensor:
+        """Sums over all batches, from those over the batches that run here."""
+        return sums
+
+    def in_order(self, parts: list[Tensor]) -> Tensor:
+        """Rows of all batches in one tensor, from those of each batch that runs here."""
+        return torch.cat(parts)
 
     @torch.no_grad()
     def run(self, state: State, layers: Iterable[str] = ()) -> Iterator[tuple[Any, Any, dict[str, Seen]]]:
-        """(output, target, what these layers saw) of every batch, with these weights in place of the model's own."""
-        modules = dict(self.model.named_modules())
+        """(output, target, what these layers saw) of every batch that runs here, with these weights in the model."""
+        modules = self.modules
         watch = {name: modules[name] for name in layers}
-        member = self._swap.with_state(self.own | state)
-        for inputs, target in self.data:
+        member = self.holding(state)
+        for number in self.turns:
+            inputs, target = self.data[number]
             args, kwargs = self.caller.arguments(inputs, target)
             with member, watched(watch) as seen:
                 output = self.model(*args, **kwargs)
@@ -100,10 +138,15 @@ class Replay:
         """What was drawn, with the running statistics that belong to it."""
         if not running_layers(self.model):
             return drawn
-        trained, (fresh,) = statistics_of(self.model, {}), self._statistics([self.own | drawn])
+        trained, (fresh,) = self._trained, self._statistics([self.own | drawn])
         if self._trained_fresh is None:
             (self._trained_fresh,) = self._statistics([self.own])
         return drawn | paired(self.model, fresh, trained, self._trained_fresh)
+
+    @property
+    def _trained(self) -> State:
+        """The trained network's running statistics."""
+        return statistics_of(self.model, {})
 
     def _statistics(self, states: list[State]) -> list[State]:
         return refreshed(self.model, self._swap, self.caller, states, self.data)
@@ -143,7 +186,8 @@ class Regression(ABC):
         centre: the tracked mean, by parameter name.
         noise: $\tau$; None takes every member's own.
 
-    `what` names the weights that are conditioned; `with_precision_at` finds the most probable `precisions`, $\kappa$.
+    `what` names the weights that are conditioned, `rows` says on how many rows; `with_precision_at` finds the most
+    probable `precisions`, $\kappa$.
     """
 
     what: str
@@ -156,11 +200,8 @@ class Regression(ABC):
         self.centre, self.noise = replay.refreshed(own), noise
         self.precisions: list[float] = []
         self._observed = list(self._observations())
-
-    @property
-    def rows(self) -> float:
-        """How many rows members are conditioned on, those that were left out included."""
-        return self.replay.weight * sum(y.numel() for y, _ in self._observed)
+        here = torch.tensor(float(sum(y.numel() for y, _ in self._observed)), device=self._observed[0][0].device)
+        self.rows = replay.weight * replay.added_up(here).item()  # those that were left out included
 
     def _observations(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Targets and relative noise variances of every batch, (rows, outputs)."""
@@ -208,12 +249,12 @@ class Regression(ABC):
         """The same, conditioned on about so many rows, evenly spread, which stand for all of them."""
         if sum(map(samples_in, self.replay.data)) <= rows:
             return self
-        return self._with_replay(Replay(self.replay.model, thinned(self.replay.data, rows), self.replay.total))
+        return self._with_replay(self.replay.over(thinned(self.replay.data, rows)))
 
     def joined_by(self, more: list[Pair]) -> Regression:
         """The same, conditioned on further rows too."""
         total = self.replay.total + sum(map(samples_in, more))
-        return self._with_replay(Replay(self.replay.model, [*self.replay.data, *more], total))
+        return self._with_replay(self.replay.over([*self.replay.data, *more], total))
 
     def _with_replay(self, replay: Replay) -> Regression:
         other = type(self)(replay, self.head, self.likelihood, self.centre)
@@ -237,9 +278,8 @@ class HeadRegression(Regression):
     what = "last layer"
 
     def __init__(self, replay: Replay, head: Head, *more: Any, **options: Any) -> None:
-        modules = dict(replay.model.named_modules())
-        self._layers = {name: modules[name] for name in (head.name, *head.siblings)}
-        self.own_names = {name for prefix in self._layers for name in _names(prefix, modules[prefix])}
+        self._layers = {name: replay.modules[name] for name in (head.name, *head.siblings)}
+        self.own_names = {name for prefix in self._layers for name in _names(prefix, self._layers[prefix])}
         super().__init__(replay, head, *more, **options)
         # What further heads on the same features, such as a variance's, give at the centre.
         self._others = [self._further(seen) for _, _, seen in replay.run(self.centre, self._layers)]
@@ -255,25 +295,24 @@ class HeadRegression(Regression):
             phi = self.head.features(seen[self.head.name])
             here = [Sums.of(phi, y[:, k], v[:, k]) for k in range(y.shape[1])]
             found = [a + b for a, b in zip(found, here, strict=True)] if found else here
-        return [sums.times(self.replay.weight) for sums in found]
+        return [sums.summed(self.replay.added_up).times(self.replay.weight) for sums in found]
 
     def placed(self, fitted: Fitted, seed: int, member: int) -> State:
         theta = [self.drawn_theta(fitted, k, seed, member) for k in range(len(fitted.fits))]
-        state = self.replay.own | fitted.state
-        return fitted.state | self._with_heads(state, torch.stack(theta))
+        return fitted.state | self._with_heads(fitted.state, torch.stack(theta))
 
     def _with_heads(self, state: State, theta: Tensor) -> State:
         """The heads' weights: the task's as given, the others as least squares fit them to what they gave before."""
-        own = layer_matrix(self.head.name, self.head.module, state).to(theta)
-        others = self._least_squares(state) if self._others[0].shape[1] else own.new_zeros(0, own.shape[1])
-        before, after = self.head.first, own.shape[0] - self.head.first - self.head.outputs
+        outputs, inputs = _width(self.head.module), theta.shape[1]
+        others = self._least_squares(state) if self._others[0].shape[1] else theta.new_zeros(0, inputs)
+        before, after = self.head.first, outputs - self.head.first - self.head.outputs
         whole = torch.cat([others[:before], theta, others[before : before + after]])
-        heads = layer_state(self.head.name, self.head.module, whole, state)
+        heads = layer_state(self.head.name, self.head.module, whole)
         left = others[before + after :]
         for name in self.head.siblings:
             module = self._layers[name]
             rows, left = left[: module.out_features], left[module.out_features :]
-            heads |= layer_state(name, module, rows[:, : own.shape[1]], state)
+            heads |= layer_state(name, module, rows[:, :inputs])
         return heads
 
     def _least_squares(self, state: State) -> Tensor:
@@ -283,6 +322,7 @@ class HeadRegression(Regression):
         for (_, _, seen), wanted in zip(self.replay.run(state, self._layers), self._others, strict=True):
             phi = self.head.features(seen[self.head.name]).double()
             gram, cross = gram + phi.T @ phi, cross + phi.T @ wanted
+        gram, cross = self.replay.added_up(gram), self.replay.added_up(cross)
         gram.diagonal().add_(RIDGE * gram.diagonal().mean())
         return torch.linalg.solve(gram, cross).T
 

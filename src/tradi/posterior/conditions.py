@@ -9,15 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from tradi.ensemble.batches import Caller, Pair, batches, bytes_in, evenly, every_kth, samples_in, thinned
+from tradi.ensemble.batches import Pair, batches, bytes_in, evenly, every_kth, samples_in, thinned
 from tradi.ensemble.batchnorm import running_layers
 from tradi.ensemble.copying import sharing
 from tradi.ensemble.joining import concatenated, joined
 from tradi.posterior.activations import SAMPLES, gatherings
 from tradi.posterior.conditioning import HeadRegression, Regression, Replay
-from tradi.posterior.head import Seen, State, find_head, watched
+from tradi.posterior.head import Seen, State, watched
 from tradi.posterior.laplace import LaplaceHead
 from tradi.posterior.layers import Layer, Moments
 from tradi.posterior.linearised import NetworkRegression
@@ -64,14 +64,14 @@ def first_samples(data: Iterable[Pair], most: int) -> list[Pair]:
     return found
 
 
-def inferred(model: nn.Module, data: list[Pair], given: Likelihood | None) -> Likelihood:
+def inferred(replay: Replay, given: Likelihood | None) -> Likelihood:
     """The likelihood, from the network's outputs and the targets where it is not given."""
-    caller, found, problem = Caller(model), given, None
-    linear = {name: module for name, module in model.named_modules() if is_linear(module)}
-    for inputs, target in data[:LOOKED_AT]:  # a batch of zeros and ones alone leaves open what targets are
-        args, kwargs = caller.arguments(inputs, target)
-        with watched(linear) as seen, torch.no_grad():
-            output = model(*args, **kwargs)
+    found, problem = given, None
+    linear = {name: module for name, module in replay.modules.items() if is_linear(module)}
+    for inputs, target in replay.data[:LOOKED_AT]:  # a batch of zeros and ones alone leaves open what targets are
+        args, kwargs = replay.caller.arguments(inputs, target)
+        with replay.holding({}), watched(linear) as seen, torch.no_grad():
+            output = replay.model(*args, **kwargs)
         try:
             found = found or infer(output, target)
         except TypeError as error:
@@ -100,16 +100,14 @@ def _check_logits(likelihood: Likelihood, output: Any, seen: dict[str, Seen]) ->
 
 
 def conditioned(
-    model: nn.Module, data: list[Pair], total: int, likelihood: Likelihood, centre: State, layer: str | None
+    replay: Replay, likelihood: Likelihood, centre: State, layer: str | None
 ) -> LaplaceHead | list[Regression]:
     """How this network is conditioned: for labels by Laplace, for numbers in one or two ways, all weights first.
 
     Regressions have the prior precisions of the highest evidence at the centre.
 
     Args:
-        model: the trained network.
-        data: training rows.
-        total: how many there are in all.
+        replay: the trained network and the training rows.
         likelihood: of the task.
         centre: what was tracked of the weights, by parameter name.
         layer: name of the head, where the user says it.
@@ -118,9 +116,7 @@ def conditioned(
         TypeError: if the likelihood is none of tradi's own.
         ValueError: if there is no linear layer at the end.
     """
-    replay = Replay(sharing(model).eval(), data, total)
-    args, kwargs = replay.caller.arguments(*data[0])
-    head = find_head(replay.model, args, kwargs, likelihood, layer)
+    head = replay.head(likelihood, layer)
     if isinstance(likelihood, Classification | Tokens | Bernoulli):
         return LaplaceHead.of(replay, head, likelihood)
     if not isinstance(likelihood, Gaussian | SquaredError):
@@ -129,29 +125,32 @@ def conditioned(
     centre = {name: value.to(replay.own[name].dtype) for name, value in centre.items()}
     last = HeadRegression(replay, head, likelihood, centre)
     regressions: list[Regression] = [last.with_precision_at(centre)]
-    weights = sum(value.numel() for value in centre.values())
-    if not centre.keys() <= last.own_names and 8 * weights * weights <= SMALL and not running_layers(model):
+    weights = sum(map(replay.size_of, centre))
+    if not centre.keys() <= last.own_names and 8 * weights * weights <= SMALL and not running_layers(replay.model):
+        replay.check_all_weights()
         try:
             whole = NetworkRegression(replay, head, likelihood, centre).with_precision_at(centre)
+            args, kwargs = replay.caller.arguments(*replay.data[0])
             with torch.no_grad():
-                whole.module(sharing(model))(*args, **kwargs)
+                whole.module(sharing(replay.model))(*args, **kwargs)
             regressions.insert(0, whole)
         except Exception as error:  # whatever torch.func says of an operation that it cannot differentiate both ways
             warnings.warn(f"only the last layer is conditioned, as all weights cannot be: {error}", stacklevel=4)
     return regressions
 
 
-def with_moments(model: nn.Module, layers: list[Layer], data: list[Pair]) -> list[Layer]:
+def with_moments(replay: Replay, layers: list[Layer]) -> list[Layer]:
     """The layers with second moments of their inputs, from one forward pass over some of the training inputs.
 
     Where a prior brought those of an earlier training, both count as much.
     """
-    replay = Replay(sharing(model).eval(), thinned(data, SAMPLES), 0)
-    found = gatherings(replay.model, layers)
-    for _, _, seen in replay.run({}, found):
+    replay = replay.over(thinned(replay.data, SAMPLES))
+    found = gatherings(replay.modules, layers)
+    for number, (_, _, seen) in zip(replay.turns, replay.run({}, found), strict=True):
         for name, here in seen.items():
-            found[name].add(here)
-    return [_joined(layer, found[layer.name].moments) if layer.name in found else layer for layer in layers]
+            found[name].add(here, number)
+    moments = {name: one.moments(replay.added_up) for name, one in found.items()}
+    return [_joined(layer, moments[layer.name]) if layer.name in moments else layer for layer in layers]
 
 
 def _joined(layer: Layer, own: Moments | None) -> Layer:

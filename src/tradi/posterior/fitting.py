@@ -8,11 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
-
 from tradi.ensemble.batches import Pair, batches, check_reiterable, samples_in
 from tradi.ensemble.batchnorm import running_layers
-from tradi.ensemble.copying import sharing, tensors_in
 from tradi.ensemble.ensemble import Ensemble
 from tradi.posterior import loudness
 from tradi.posterior.activations import Activations
@@ -22,19 +19,18 @@ from tradi.posterior.conditions import (
     conditioned,
     first_samples,
     inferred,
-    kept,
     some_samples,
     with_moments,
 )
 from tradi.posterior.covariance import Independent
 from tradi.posterior.distribution import State
-from tradi.posterior.fisher import fisher
 from tradi.posterior.label_search import LabelSearch, SearchedRun
 from tradi.posterior.laplace import LaplaceHead
 from tradi.posterior.loudness import Averaged, Component, NumbersRun
 from tradi.posterior.parts import Parts
 from tradi.posterior.randomness import key
 from tradi.posterior.recalibration import recalibrated
+from tradi.posterior.runner import Runner, in_place_of_first, like
 from tradi.posterior.scale_search import Cost
 from tradi.posterior.without_rows import WithoutRows
 from tradi.prediction.likelihoods import Likelihood, check_likelihood
@@ -43,7 +39,7 @@ from tradi.prediction.likelihoods import Likelihood, check_likelihood
 class Run(NamedTuple):
     """A trained network, and what its posterior is made of."""
 
-    model: nn.Module
+    runner: Runner
     parts: Parts
 
 
@@ -68,22 +64,20 @@ class SearchOptions:
             raise ValueError(f"tolerance must be finite and not negative, got {self.tolerance}")
 
 
-def condition(
-    model: nn.Module, parts: Parts, train: Iterable[Any], likelihood: Likelihood | None, layer: str | None
-) -> Parts:
+def condition(run: Run, train: Iterable[Any], likelihood: Likelihood | None, layer: str | None) -> Parts:
     """See `Posterior.condition`."""
+    runner, parts = run
     check_reiterable(train, "train")
     check_likelihood(likelihood or parts.likelihood)
-    data, total = kept(train, "train", like(model))
-    refresh = some_samples(data)
-    task = _estimated(model, parts, inferred(model, data, likelihood or parts.likelihood), data, refresh)
-    centre = parts.weights.mean
-    ways = conditioned(model, data, total, task, centre, layer)
+    data, total = runner.kept(train, "train")
+    refresh, replay = some_samples(data), runner.replay(data, total)
+    task = _estimated(run, inferred(replay, likelihood or parts.likelihood), data, refresh)
+    ways = conditioned(replay, task, parts.weights.mean, layer)
     covariance = parts.covariance
     if covariance is None:
         covariance = Activations() if isinstance(ways, LaplaceHead) else Independent()
     way = ways if isinstance(ways, LaplaceHead) else Averaged((Component(1.0, parts.scale, ways[0]),), tuple(ways))
-    layers = with_moments(model, parts.layers, data) if covariance.needs_moments else parts.layers
+    layers = with_moments(replay, parts.layers) if covariance.needs_moments else parts.layers
     return Parts(layers, covariance, parts.scale, None, task, refresh, way)
 
 
@@ -121,7 +115,7 @@ def choose_scale(
     assert given is not None
     for run in runs:
         _check(run, given)
-    pairs, _ = kept(given, "validation", like(runs[0].model), VALIDATED)
+    pairs, _ = runs[0].runner.kept(given, "validation", VALIDATED)
     check_likelihood(likelihood)
     ready = [_ready(run, pairs, likelihood) for run in runs]
     found = _numbers_searched(ready, pairs, options, cost) if numbers else _labels_searched(ready, pairs, options, cost)
@@ -129,19 +123,15 @@ def choose_scale(
     return [_with_search(parts, samples=samples) for parts in found]
 
 
-def like(model: nn.Module) -> Tensor:
-    """A tensor on the model's device, of its floating-point type."""
-    return next(model.parameters()).detach()
-
-
 def _ready(run: Run, validation: list[Pair], likelihood: Likelihood | None) -> Run:
     """The run with some data for BatchNorm's statistics, and a likelihood that is estimated on validation data."""
-    model, parts = run.model, run.parts
+    runner, parts = run
     refresh = parts.refresh
     if refresh is not None:
-        refresh = first_samples(batches(refresh, "refresh", like(model)), REFRESHED)
-    task = _estimated(model, parts, inferred(model, validation, likelihood or parts.likelihood), validation, refresh)
-    return Run(model, replace(parts, likelihood=task, refresh=refresh))
+        refresh = first_samples(batches(refresh, "refresh", like(runner.model)), REFRESHED)
+    task = inferred(runner.replay(validation, 0), likelihood or parts.likelihood)
+    task = _estimated(run, task, validation, refresh)
+    return Run(runner, replace(parts, likelihood=task, refresh=refresh))
 
 
 def _with_search(parts: Parts, **changes: Any) -> Parts:
@@ -151,9 +141,9 @@ def _with_search(parts: Parts, **changes: Any) -> Parts:
 
 def _numbers_searched(runs: Sequence[Run], validation: list[Pair], options: SearchOptions, cost: Cost) -> list[Parts]:
     searched = []
-    for model, parts in runs:
+    for runner, parts in runs:
         assert isinstance(parts.conditioning, Averaged)
-        searched.append(NumbersRun(model, parts.weights, parts.conditioning.ways))
+        searched.append(NumbersRun(runner, parts.weights, parts.conditioning.ways))
     found, search = loudness.choose(searched, validation, options.members, cost, options.seed)
     noise = [sum(one.share * (one.conditioning.noise or 1.0) for one in averaged.components) for averaged in found]
     task = searched[0].ways[0].likelihood.tempered(sum(noise) / len(noise))  # one for the members of all runs
@@ -167,7 +157,7 @@ def _labels_searched(runs: Sequence[Run], validation: list[Pair], options: Searc
     task = runs[0].parts.likelihood
     assert task is not None
     runs = [_with_fisher(run, validation, task) for run in runs]
-    searched = [SearchedRun(run.model, run.parts.weights, run.parts.conditioning) for run in runs]
+    searched = [SearchedRun(run.runner, run.parts.weights, run.parts.conditioning) for run in runs]
     search = LabelSearch(searched, task, runs[0].parts.refresh, options.members, options.tolerance, options.seed)
     ways, chosen, trained = search.choose(validation, cost)
     done = [
@@ -178,9 +168,8 @@ def _labels_searched(runs: Sequence[Run], validation: list[Pair], options: Searc
         done = [replace(parts, layers=parts.weights.around_trained().layers) for parts in done]
     if not options.temperature:
         return done
-    ensemble = _members(
-        [run.model for run in runs], done, options.members, key("temperature", operator.index(options.seed))
-    )
+    ready = [Run(run.runner, parts) for run, parts in zip(runs, done, strict=True)]
+    ensemble = _members(ready, options.members, key("temperature", operator.index(options.seed)))
     task = recalibrated(ensemble, task, validation)
     return [_with_search(replace(parts, likelihood=task), temperature=task.options()["temperature"]) for parts in done]
 
@@ -189,40 +178,37 @@ def _with_fisher(run: Run, validation: list[Pair], task: Likelihood) -> Run:
     parts = run.parts
     if parts.covariance is None or parts.covariance.prior_samples is None:
         return run
-    found = fisher(run.model, parts.layers, validation, task)
+    found = run.runner.fisher(parts.layers, validation, task)
     layers = [replace(one, fisher=own) for one, own in zip(parts.layers, found, strict=True)]
-    return Run(run.model, replace(parts, layers=layers))
+    return Run(run.runner, replace(parts, layers=layers))
 
 
-def _estimated(
-    model: nn.Module, parts: Parts, task: Likelihood, data: list[Pair], refresh: Iterable[Any] | None
-) -> Likelihood:
+def _estimated(run: Run, task: Likelihood, data: list[Pair], refresh: Iterable[Any] | None) -> Likelihood:
     """The likelihood with what it estimates, such as a noise variance, at the mean network."""
-    mean = _members([model], [replace(parts, conditioning=None, scale=0.0, refresh=refresh)], 1, 0)
+    mean = _members([run._replace(parts=replace(run.parts, conditioning=None, scale=0.0, refresh=refresh))], 1, 0)
     return task.fitted((output, target) for _, _, output, target in mean.iterate(data))
 
 
-def _members(models: Sequence[nn.Module], runs: Sequence[Parts], members: int, seed: int) -> Ensemble:
+def _members(runs: Sequence[Run], members: int, seed: int) -> Ensemble:
     """An ensemble of networks of the runs' own architecture, from every run in turn."""
-    trained, weights = [tensors_in(model) for model in models], [parts.weights for parts in runs]
+    trained, weights = in_place_of_first([run.runner for run in runs]), [run.parts.weights for run in runs]
 
     def draw(i: int) -> State:
         number = i % len(runs)
-        return trained[number] | runs[number].draw(weights[number], i, seed)
+        return trained[number] | runs[number].parts.draw(weights[number], i, seed)
 
-    return Ensemble(
-        sharing(models[0]),
+    return runs[0].runner.ensemble(
         draw,
         max(members, len(runs)),
         trained=trained,
-        moved=any(parts.layers for parts in runs),
-        refresh=runs[0].refresh,
+        moved=any(run.parts.layers for run in runs),
+        refresh=runs[0].parts.refresh,
     )
 
 
 def _check(run: Run, validation: Iterable[Any]) -> None:
     """Raise for what no search can work with."""
-    model, parts = run.model, run.parts
+    runner, parts = run
     if not parts.layers and parts.conditioning is None:
         raise ValueError("this posterior has no noise to scale: nothing was tracked")
     if isinstance(parts.conditioning, WithoutRows):
@@ -233,5 +219,5 @@ def _check(run: Run, validation: Iterable[Any]) -> None:
     check_reiterable(validation, "validation")
     if parts.refresh is not None:
         check_reiterable(parts.refresh, "refresh")
-    if parts.refresh is None and running_layers(model):
+    if parts.refresh is None and running_layers(runner.model):
         raise ValueError("the network has BatchNorm: pass refresh=, training data to recompute its statistics on")

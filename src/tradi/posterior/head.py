@@ -57,15 +57,16 @@ class Head:
         """Outputs of the network, or targets like them, as (samples, positions, outputs)."""
         return by_position(values, self.module, self.outputs)
 
-    def theta(self, state: State) -> Tensor:
-        """The task's weights in a state, (outputs, inputs), the bias last."""
-        return layer_matrix(self.name, self.module, state)[self.first : self.first + self.outputs]
+    @property
+    def theta(self) -> Tensor:
+        """The task's trained weights, (outputs, inputs), the bias last."""
+        return layer_matrix(self.module)[self.first : self.first + self.outputs]
 
-    def with_theta(self, state: State, theta: Tensor) -> State:
-        """The layer's weights by parameter name, with those of the task replaced."""
-        whole = layer_matrix(self.name, self.module, state).to(theta)
+    def with_theta(self, theta: Tensor) -> State:
+        """The layer's trained weights by parameter name, with those of the task replaced."""
+        whole = layer_matrix(self.module).to(theta)
         whole[self.first : self.first + self.outputs] = theta
-        return layer_state(self.name, self.module, whole, state)
+        return layer_state(self.name, self.module, whole)
 
 
 @dataclass
@@ -101,22 +102,20 @@ def by_position(values: Tensor, module: nn.Module, outputs: int) -> Tensor:
     return flat.unflatten(1, (-1, outputs)) if isinstance(module, nn.Linear) else flat.unflatten(1, (outputs, -1)).mT
 
 
-def layer_matrix(name: str, module: Any, state: State) -> Tensor:
-    """A layer's weights in a state as one matrix, (outputs, inputs), a bias as its last column."""
-    (values,) = Form.of(module).matrix(state[f"{name}.weight" if name else "weight"])
-    if module.bias is None:
-        return values.clone()
-    return torch.cat([values, state[f"{name}.bias" if name else "bias"][:, None]], 1)
+def layer_matrix(module: Any) -> Tensor:
+    """A layer's weights as one matrix, (outputs, inputs), a bias as its last column."""
+    (values,) = Form.of(module).matrix(module.weight.detach())
+    return values.clone() if module.bias is None else torch.cat([values, module.bias.detach()[:, None]], 1)
 
 
-def layer_state(name: str, module: Any, values: Tensor, like: State) -> State:
-    """The inverse of `layer_matrix`, in the types of `like`."""
+def layer_state(name: str, module: Any, values: Tensor) -> State:
+    """The inverse of `layer_matrix`, by parameter name and in the types of the layer's own."""
     prefix = f"{name}." if name else ""
     found = {}
     if module.bias is not None:
         values, bias = values[:, :-1], values[:, -1]
-        found[f"{prefix}bias"] = bias.to(like[f"{prefix}bias"].dtype)
-    old = like[f"{prefix}weight"]
+        found[f"{prefix}bias"] = bias.to(module.bias.dtype)
+    old = module.weight
     found[f"{prefix}weight"] = Form.of(module).weight(values[None], old.shape).to(old.dtype)
     return found
 
@@ -143,7 +142,7 @@ def find_head(
         wanted = likelihood.linear(model(*args, **kwargs))
     if layer is not None and layer in seen:
         _check_named(layer, seen[layer].output, wanted, likelihood)
-    places = [_place if layer is None else _named_place]
+    places = [_place, _cast_place] if layer is None else [_named_place]
     if not isinstance(likelihood, Gaussian | SquaredError):
         places += [_picked_place, _resized_place]
     for name in [layer] if layer is not None else reversed(list(seen)):
@@ -209,6 +208,13 @@ def _last(view: Tensor) -> int:
     """Where the last element of a view is in its memory."""
     steps = ((size - 1) * stride for size, stride in zip(view.shape, view.stride(), strict=True))
     return int(view.storage_offset()) + sum(steps)
+
+
+def _cast_place(module: nn.Module, output: Tensor, wanted: Tensor) -> tuple[int, int] | None:
+    """All outputs of a layer that the network returns in another precision."""
+    if output.dtype == wanted.dtype or output.shape != wanted.shape or not torch.equal(output.to(wanted.dtype), wanted):
+        return None
+    return _named_place(module, output, wanted)
 
 
 def _named_place(module: nn.Module, output: Tensor, wanted: Tensor) -> tuple[int, int] | None:

@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from tradi.ensemble.batches import Pair
-from tradi.ensemble.copying import sharing, tensors_in
-from tradi.ensemble.ensemble import KEEP_BYTES, Ensemble
+from tradi.ensemble.ensemble import KEEP_BYTES
 from tradi.posterior import scale_search
-from tradi.posterior.conditioning import Conditioning, Replay
+from tradi.posterior.conditioning import Conditioning
 from tradi.posterior.distribution import State, WeightDistribution
 from tradi.posterior.laplace import LaplaceHead, best_spread, head_rows
 from tradi.posterior.layers import Layer
 from tradi.posterior.randomness import key
+from tradi.posterior.runner import Runner, in_place_of_first
 from tradi.posterior.scale_search import Cost, ScaleSearch, mean_loss, sample_losses
 from tradi.prediction.class_likelihoods import Bernoulli, Classification, Tokens
 from tradi.prediction.likelihood import Likelihood
@@ -31,12 +31,12 @@ class SearchedRun:
     """One training run.
 
     Args:
-        model: the trained network.
+        runner: of the trained network.
         weights: to draw from.
         way: how members are conditioned, if they are.
     """
 
-    model: nn.Module
+    runner: Runner
     weights: WeightDistribution
     way: Conditioning | None
 
@@ -124,13 +124,12 @@ class LabelSearch:
 
     def _losses(self, drawn: Callable[[int], State], size: int, validation: list[Pair], moved: bool = True) -> Tensor:
         """NLL of every validation sample under members of the runs in turn, given what each of them draws."""
-        own = [tensors_in(run.model) for run in self.runs]
+        own = in_place_of_first([run.runner for run in self.runs])
 
         def member(i: int) -> State:
             return own[i % len(own)] | drawn(i)
 
-        model = sharing(self.runs[0].model)
-        ensemble = Ensemble(model, member, size, trained=own, moved=moved, refresh=self.refresh)
+        ensemble = self.runs[0].runner.ensemble(member, size, trained=own, moved=moved, refresh=self.refresh)
         return sample_losses(ensemble, self.likelihood, validation)
 
     def _centred(
@@ -157,7 +156,7 @@ class LabelSearch:
         for run in self.runs:
             if isinstance(run.way, LaplaceHead):
                 heads.append(run.way)
-                rows.append(head_rows(Replay(sharing(run.model).eval(), validation, 0), run.way.head, self.likelihood))
+                rows.append(head_rows(run.runner.replay(validation, 0), run.way.head, self.likelihood))
         if not heads:
             return [*self.runs], None, 0.0
         spread, gain = best_spread(heads, rows, stream)

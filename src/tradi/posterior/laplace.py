@@ -16,7 +16,7 @@ from tradi.posterior.conditioning import Conditioning, Draw, Replay
 from tradi.posterior.head import Head, State, is_resized
 from tradi.posterior.linear_regression import highest
 from tradi.posterior.randomness import Stream
-from tradi.posterior.rows import at_nearest, positions
+from tradi.posterior.rows import at_nearest, chosen_positions, positions
 from tradi.prediction.likelihood import Likelihood
 
 SPREADS = tuple(2.0 ** (k / 2) for k in range(-4, 7))  # r that are tried, besides 0: a quarter to eight
@@ -80,19 +80,18 @@ def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = RO
     """Rows of the head at the trained weights, spread over all samples, without those whose label does not count.
 
     Of every sample as many positions are taken as make `most` rows in all: the same random ones for all samples of a
-    batch. Where the network resizes the head's map, rows are the positions of the map as the head gives it, each with
-    the label nearest to it.
+    batch, by its number. Where the network resizes the head's map, rows are the positions of the map as the head gives
+    it, each with the label nearest to it.
 
     Raises:
         ValueError: if no label counts.
     """
     features, labels = [], []
-    generator = torch.Generator().manual_seed(0)
     known = [_known(_labels(target, head, likelihood)) for _, target in replay.data]
     weight = replay.weight * sum(int(rows.sum()) for rows in known)
     replay = _spread_out(replay, [rows.any(1) for rows in known], most)
     size, share = sum(map(samples_in, replay.data)), 1.0  # rows of the head for every label
-    for output, target, seen in replay.run({}, [head.name]):
+    for number, (output, target, seen) in zip(replay.turns, replay.run({}, [head.name]), strict=True):
         logits = likelihood.linear(output)
         here = seen[head.name].picked(logits)
         own = _labels(target, head, likelihood).to(here.output.device)
@@ -108,18 +107,19 @@ def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = RO
             raise ValueError(
                 f"class targets must be below {head.outputs}, got {own.max().item()}; negative ones are ignored"
             )
-        at = torch.randperm(own.shape[1], generator=generator)[: max(1, most // size)].sort().values
+        at = chosen_positions(own.shape[1], max(1, most // size), number).sort().values
         keep = _known(own)[:, at].reshape(-1)
         features.append(head.features(here, at)[keep])
         labels.append(own[:, at].flatten(0, 1)[keep])
-    step = max(1, -(-sum(map(len, features)) // most))
-    phi = torch.cat(features)[::step]
+    every = replay.in_order(features)
+    step = max(1, -(-len(every) // most))
+    phi = every[::step]
     if not phi.isfinite().all():
         raise ValueError("features of this data are NaN or infinite: look for NaN in its inputs")
     if not len(phi):
         raise ValueError("no label of this data counts: there is nothing to condition on")
-    theta = head.theta(replay.own).to(phi)
-    return Rows(phi, phi @ theta.T, torch.cat(labels)[::step], weight * share / len(phi))
+    logits = phi @ head.theta.to(phi).T
+    return Rows(phi, logits, replay.in_order(labels)[::step], weight * share / len(phi))
 
 
 def _labels(target: Any, head: Head, likelihood: Likelihood) -> Tensor:
@@ -144,7 +144,7 @@ def _spread_out(replay: Replay, labelled: list[Tensor], most: int) -> Replay:
         before += int(own.sum())
         if len(places):
             data.append(chosen(batch, places))
-    return Replay(replay.model, data, replay.total)
+    return replay.over(data)
 
 
 class LaplaceHead(Conditioning):
@@ -179,7 +179,7 @@ class LaplaceHead(Conditioning):
                 f"{WIDEST:,} at the most: choose the scale alone, with choose_scale(validation)"
             )
         rows = head_rows(replay, head, likelihood)
-        theta = head.theta(replay.own).double()
+        theta = head.theta.double()
         kronecker = Kronecker.of(rows, rows.mean_curvature)
         precision = kronecker.most_probable_precision(theta)
         blocks = theta.shape[0] if rows.independent else 1
@@ -202,9 +202,8 @@ class LaplaceHead(Conditioning):
         return self.root(z.to(theta.dtype).view_as(theta))
 
     def weights(self, draw: Draw, scale: float, seed: int, member: int) -> State:
-        own = {name: value.detach() for name, value in _own(self.head).items()}
         theta = self.theta + self.spread * self.noise(seed, member) if self.spread else self.theta
-        return draw(scale) | self.head.with_theta(own, theta)
+        return draw(scale) | self.head.with_theta(theta)
 
     def moved(self, rows: Rows, seed: int) -> Tensor:
         """What the noise of some members adds to the logits at r = 1, (members, rows, outputs)."""
@@ -332,8 +331,3 @@ def _gram(phi: Tensor, share: Tensor) -> Tensor:
 def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
     values, vectors = torch.linalg.eigh(matrix)
     return values.clamp_min(0), vectors.contiguous()
-
-
-def _own(head: Head) -> dict[str, Any]:
-    prefix = f"{head.name}." if head.name else ""
-    return {prefix + name: parameter for name, parameter in head.module.named_parameters(recurse=False)}

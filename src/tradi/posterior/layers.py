@@ -98,9 +98,13 @@ class Layer:
         place = self.places.get(name)
         return (0, self.weights[name].numel()) if place is None else (place.start, place.stop)
 
+    def shape(self, name: str) -> torch.Size:
+        """The shape of a parameter, whoever holds it."""
+        return self.places[name].shape if name in self.places else self.weights[name].shape
+
     def count(self, name: str) -> int:
         """How many weights a parameter has, whoever holds them."""
-        return self.places[name].shape.numel() if name in self.places else self.weights[name].numel()
+        return self.shape(name).numel()
 
     @cached_property
     def size(self) -> int:

@@ -41,6 +41,11 @@ class Sums:
         """The sums over rows of which each counts so many times."""
         return Sums(factor * self.precision, factor * self.target, factor * self.square, round(factor * self.rows))
 
+    def summed(self, added_up: Callable[[Tensor], Tensor]) -> Sums:
+        """The sums over the rows of all processes, of which this one has some."""
+        numbers = added_up(self.target.new_tensor([self.square, self.rows]))
+        return Sums(added_up(self.precision), added_up(self.target), numbers[0].item(), round(numbers[1].item()))
+
     def __add__(self, other: Sums) -> Sums:
         return Sums(
             self.precision + other.precision,

@@ -18,6 +18,7 @@ from tradi.posterior.conditioning import Conditioning, Draw, Fitted, Regression
 from tradi.posterior.distribution import State, WeightDistribution
 from tradi.posterior.randomness import Stream, key
 from tradi.posterior.recalibration import noise_factor
+from tradi.posterior.runner import Runner
 from tradi.posterior.scale_search import Cost, ScaleSearch
 from tradi.prediction.likelihood import Likelihood
 
@@ -71,12 +72,12 @@ class NumbersRun:
     """One training run of a network that predicts numbers.
 
     Args:
-        model: the trained network.
+        runner: of the trained network.
         weights: to draw from.
         ways: to condition, all weights first.
     """
 
-    model: nn.Module
+    runner: Runner
     weights: WeightDistribution
     ways: tuple[Regression, ...]
 
@@ -257,14 +258,14 @@ def choose(
         ways = [way.with_precision_at(one) for way, one in zip(few[kind], drawn, strict=False)]
         fitted = [ways[i % len(runs)].fitted(one) for i, one in enumerate(drawn)]
         ways = [way.with_noise(sum(one.noise for one in fitted[i :: len(runs)]) / each) for i, way in enumerate(ways)]
-        modules = [way.module(sharing(run.model)) for way, run in zip(ways, runs, strict=True)]
-        trained = [tensors_in(module) for module in modules] if len(runs) > 1 else [{}]
+        others = zip(ways[1:], runs[1:], strict=True)
+        trained = [{}, *(tensors_in(way.module(sharing(run.runner.model))) for way, run in others)]
 
         def member(i: int) -> State:
             number = i % len(runs)
             return trained[number] | ways[number].placed(fitted[i], stream, i)
 
-        ensemble = Ensemble(modules[0], member, members, trained=trained)
+        ensemble = runs[0].runner.ensemble(member, members, architecture=ways[0].module, trained=trained)
         return judged(fitted, tuple(ways), scale, ensemble, validation)
 
     scales = SCALES if runs[0].weights.layers else (0.0,)

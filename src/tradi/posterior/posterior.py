@@ -19,13 +19,14 @@ from tradi.ensemble.ensemble import Ensemble
 from tradi.ensemble.files import Packed, naming, read, write
 from tradi.posterior import fitting, packing
 from tradi.posterior.conditioning import Conditioning
-from tradi.posterior.conditions import kept, some_samples
+from tradi.posterior.conditions import some_samples
 from tradi.posterior.covariance import Covariance
 from tradi.posterior.distribution import State, check_finite
 from tradi.posterior.fitting import SearchOptions
 from tradi.posterior.layers import Layer
 from tradi.posterior.parts import Parts
 from tradi.posterior.ranks import check_agreement
+from tradi.posterior.runner import Runner
 from tradi.posterior.scale_search import ScaleSearch
 from tradi.posterior.without_rows import WithoutRows
 from tradi.prediction.likelihoods import Likelihood, check_likelihood
@@ -106,6 +107,15 @@ class Posterior:
         return f"Posterior({', '.join(parts)})"
 
     @property
+    def run(self) -> fitting.Run:
+        """What is fitted to data."""
+        return fitting.Run(Runner(self.model), self._parts)
+
+    def check_agreement(self, what: str) -> None:
+        """Compare what was fitted with what other processes came to: see `ranks.check_agreement`."""
+        check_agreement(what, self._weights.mean, partial(self.draw, 0), self.scale)
+
+    @property
     def mean(self) -> State:
         """Tracked means by parameter name: copies, which may be changed."""
         return {name: value.clone() for name, value in self._weights.mean.items()}
@@ -171,7 +181,7 @@ class Posterior:
         if not isinstance(self.conditioning, WithoutRows):
             return self
         check_reiterable(train, "refresh")
-        data, total = kept(train, "refresh", fitting.like(self.model))
+        data, total = self.run.runner.kept(train, "refresh")
         way = self.conditioning.conditioned_on(data, total, self.model, self._weights.mean)
         return self._changed(conditioning=way, refresh=some_samples(data))
 
@@ -315,7 +325,7 @@ class Posterior:
                 posteriors: give every rank all data, or fit on one rank, and `save` and load the file on the others.
         """
         options = SearchOptions(temperature=temperature, passes=passes, seed=seed)
-        conditioned = self._with(fitting.condition(self.model, self._parts, train, likelihood, layer))
+        conditioned = self._with(fitting.condition(self.run, train, likelihood, layer))
         return scaled_together([conditioned], validation, options)[0]
 
     def condition(
@@ -343,8 +353,8 @@ class Posterior:
             TypeError: if the loader or the likelihood is not one, or the likelihood cannot be inferred.
             ValueError: if there are no batches, or the network does not end in a linear layer.
         """
-        done = self._with(fitting.condition(self.model, self._parts, train, likelihood, layer))
-        check_agreement("condition", done._weights.mean, partial(done.draw, 0), done.scale)
+        done = self._with(fitting.condition(self.run, train, likelihood, layer))
+        done.check_agreement("condition")
         return done
 
     def choose_scale(
@@ -429,11 +439,10 @@ def scaled_together(
 
     See `fitting.choose_scale`.
     """
-    runs = [fitting.Run(posterior.model, posterior._parts) for posterior in posteriors]
-    found = fitting.choose_scale(runs, validation, options, likelihood)
+    found = fitting.choose_scale([posterior.run for posterior in posteriors], validation, options, likelihood)
     done = [posterior._with(parts) for posterior, parts in zip(posteriors, found, strict=True)]
     for posterior in done:
-        check_agreement("choose_scale", posterior._weights.mean, partial(posterior.draw, 0), posterior.scale)
+        posterior.check_agreement("choose_scale")
     return done
 
 

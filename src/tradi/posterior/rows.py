@@ -24,6 +24,11 @@ def positions(module: nn.Module, output: Tensor) -> int:
     return (output.shape[1:-1] if isinstance(module, nn.Linear) else output.shape[2:]).numel()
 
 
+def chosen_positions(count: int, most: int, batch: int) -> Tensor:
+    """Numbers of `most` random positions of `count`, or of all: a function of the batch's number, whoever runs it."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(batch))[:most]
+
+
 def rows(module: Any, x: Tensor, output: Tensor, at: Tensor | None = None) -> Tensor:
     """What the layer multiplies with its matrix, (groups, samples * positions, inputs).
 

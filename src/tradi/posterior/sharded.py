@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from os import PathLike
-from typing import Any, NoReturn
+from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from tradi.ensemble.batchnorm import running_layers
 from tradi.ensemble.ensemble import Ensemble
@@ -15,20 +15,25 @@ from tradi.ensemble.sharded import ShardedEnsemble, ShardedNetwork
 from tradi.posterior import packing
 from tradi.posterior.covariance import Covariance
 from tradi.posterior.distribution import State, check_finite
-from tradi.posterior.file_checks import BEFORE
+from tradi.posterior.fitting import Run
 from tradi.posterior.layers import Layer, by_layer
 from tradi.posterior.parts import Parts
 from tradi.posterior.posterior import Posterior
+from tradi.posterior.sharded_runner import ShardedRunner, refuse
 from tradi.prediction.likelihoods import Likelihood
 from tradi.sharding import all_of, gathered, plain_name
+
+SHARDED = ("model", "mean", "variance")  # what a process holds a part of; all of them hold the rest
 
 
 class ShardedPosterior(Posterior):
     """A posterior of shards: sampled on all processes together, or saved as one file for one process.
 
     Its tensors are DTensors, and its members are bit for bit those that one process draws from the saved file. It is
-    made, sampled and saved by all processes together. What needs data, `fit` and all that belongs to it, works in one
-    process: `save` it, then `tradi.load_posterior(path, model)` with a model that is not sharded.
+    made, fitted, sampled and saved by all processes together. What it is fitted to must be the same batches on every
+    process, which share out the work: where each loads a part, pass `tradi.gathered(loader)`. All weights of a small
+    network that predicts numbers are conditioned in one process alone: `save` it, then
+    `tradi.load_posterior(path, model)` with a model that is not sharded.
 
     Args:
         network: the sharded network, with a copy of the final weights.
@@ -49,6 +54,21 @@ class ShardedPosterior(Posterior):
         problem = network.mesh.agree(problem)
         if problem is not None:
             raise ValueError(problem)
+        for layer in self._layers:  # now, when all processes are here: later, one of them may ask alone
+            _ = layer.unit, layer.mean_variance
+
+    @property
+    def run(self) -> Run:
+        """What is fitted to data, by all processes together."""
+        return Run(ShardedRunner(self._network), self._parts)
+
+    def check_agreement(self, what: str) -> None:
+        """Raise where processes came to several answers, as unequal machines might. All must call it together."""
+        found = f"{what}: scale {self.scale}, {self.conditioning}"
+        every = [""] * distributed.get_world_size()
+        distributed.all_gather_object(every, found)
+        if len({*every}) > 1:
+            raise RuntimeError(f"processes came to several posteriors: {'; '.join(every)}")
 
     @property
     def mean(self) -> State:
@@ -83,7 +103,7 @@ class ShardedPosterior(Posterior):
             DTensors by name.
         """
         own = self._network
-        return self._whole(own.weights | super().draw(member, seed)) | own.buffers
+        return self._whole(own.tensors | own.held(super().draw(member, seed)))
 
     def _whole(self, state: State) -> State:
         places = self._network.places
@@ -108,10 +128,10 @@ class ShardedPosterior(Posterior):
             RuntimeError: if BatchNorm is inside activation checkpointing or a compiled block.
         """
         if any(plain_name(name) != name for name in running_layers(self.model)):
-            self._refuse("a refresh of BatchNorm's statistics in a module that is wrapped")
+            refuse("a refresh of BatchNorm's statistics in a module that is wrapped")
         return ShardedEnsemble(
             self._network,
-            lambda i: self.draw(i, seed),
+            lambda i: self._parts.draw(self._weights, i, seed),
             members,
             moved=self.moved,
             refresh=self.refresh if refresh is None else refresh,
@@ -124,8 +144,8 @@ class ShardedPosterior(Posterior):
         Returns:
             the ensemble, which all processes call together.
         """
-        own = self._network
-        return ShardedEnsemble(own, lambda _: self._whole(own.weights) | own.buffers, 1, likelihood=self.likelihood)
+        own = None if self.conditioning is None else self.conditioning.network_likelihood
+        return ShardedEnsemble(self._network, lambda _: {}, 1, likelihood=own or self.likelihood)
 
     def save(self, path: str | PathLike[str], *, whole: bool = True) -> None:
         """Write one file, as `Posterior.save` does: all processes call it, the first of the mesh writes.
@@ -154,9 +174,8 @@ class ShardedPosterior(Posterior):
         frozen = Frozen(tuple(name for name in own.weights if name not in own.trainable | tracked), None)
         tensors, about = packing.packed_with(own.weights | own.saved_buffers, frozen, self._parts)
         found: dict[str, dict[str, Tensor]] = {
-            # Second moments, which a prior brought, are whole everywhere.
             kind: {
-                name: gathered(values, None if kind == BEFORE else own.places.get(name))
+                name: gathered(values, own.places.get(name) if kind in SHARDED else None)
                 for name, values in named.items()
             }
             for kind, named in tensors.items()
@@ -164,25 +183,10 @@ class ShardedPosterior(Posterior):
         return found, about
 
     def architecture(self) -> nn.Module:
-        self._refuse("a copy of the network")
-
-    def fit(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse("fit")
-
-    def condition(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse("condition")
-
-    def choose_scale(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse("choose_scale")
+        refuse("a copy of the network")
 
     def _with(self, parts: Parts) -> ShardedPosterior:
         return ShardedPosterior(self._network, parts)
-
-    def _refuse(self, what: str) -> NoReturn:
-        raise RuntimeError(
-            f"{what} works in one process, and the weights are sharded over several: call posterior.save(path) on "
-            "every process, then tradi.load_posterior(path, model) in one, with a model that is not sharded"
-        )
 
 
 def posterior_of_shards(
@@ -213,6 +217,4 @@ def posterior_of_shards(
             places=network.places,
         )
     )
-    for layer in layers:  # now, when all processes are here: later, one of them may ask alone
-        _ = layer.unit, layer.mean_variance
     return ShardedPosterior(network, Parts(layers, covariance))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tradi._torch import NORMS
-from tradi.sharding import Place, is_sharded, local
+from tradi.sharding import Place, is_sharded, local, plain_name
 
 # Third-party layers (LlamaRMSNorm, EvoNorm2dS0) are named like torch's own.
 _NORMALISATION = re.compile("norm", re.IGNORECASE)
@@ -93,10 +93,11 @@ def except_normalisation(name: str, module: nn.Module, parameter: nn.Parameter) 
 
 def named_weights(model: nn.Module) -> dict[str, Weight]:
     """All parameters of the model by name, tied ones once."""
-    modules = dict(model.named_modules(remove_duplicate=False))
+    # Activation checkpointing tells parameters by other names than modules, which all know by the plain ones.
+    modules = {plain_name(name): module for name, module in model.named_modules(remove_duplicate=False)}
     weights = {}
     for name, parameter in model.named_parameters():
-        parts = name.split(".")[:-1]
+        parts = plain_name(name).split(".")[:-1]
         path = tuple(modules[".".join(parts[:depth])] for depth in range(len(parts) + 1))
         weights[name] = Weight(name, parameter, path)
     return weights
