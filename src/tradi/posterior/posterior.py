@@ -112,7 +112,14 @@ class Posterior:
         return fitting.Run(Runner(self.model), self._parts)
 
     def check_agreement(self, what: str) -> None:
-        """Compare what was fitted with what other processes came to: see `ranks.check_agreement`."""
+        """Compare what was fitted with what other processes came to: see `ranks.check_agreement`.
+
+        Args:
+            what: was called, such as "fit", for the error.
+
+        Raises:
+            RuntimeError: if processes came to several posteriors.
+        """
         check_agreement(what, self._weights.mean, partial(self.draw, 0), self.scale)
 
     @property
