@@ -6,6 +6,7 @@ from tradi.report import html, svg
 from tradi.report.charts import Curves, Methods
 from tradi.report.style import PALETTE
 
+WRAPPED = "white-space:pre-wrap;word-break:break-all;margin:.3em 0"  # a phone is narrower than a line
 INK = ",".join(str(int(PALETTE[1][place : place + 2], 16)) for place in (1, 3, 5))
 
 
@@ -16,7 +17,7 @@ def by_token(curves: Curves, methods: Methods) -> str:
     panels = []
     for name, one in first.items():
         lines = "".join(
-            f"<pre class=tokens>{_token(text[0], 0)}"
+            f"<pre style='{WRAPPED}'>{_token(text[0], 0)}"
             + "".join(_token(token, value / most) for token, value in zip(text[1:], values, strict=True))
             + "</pre>"
             for text, values in zip(one["text"], one["information"], strict=True)
