@@ -67,7 +67,7 @@ def test_sections_are_in_the_papers_order_and_all_in_the_contents(committed: str
     sections = re.findall(r"<section id='([^']+)'", committed)
     assert sections[0] == "summary"
     assert sections[-1] == "provenance"
-    own = [name for name in BENCHMARKS if (COMMITTED / name / "benchmark.json").exists()]
+    own = [name for name in BENCHMARKS if any((COMMITTED / name).rglob("seed-*.json"))]  # some are only declared yet
     assert sections[1:-1] == own
     assert re.findall(r"<li><a href='#([^']+)'", committed) == sections
 
