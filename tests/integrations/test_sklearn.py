@@ -44,6 +44,11 @@ def test_rows_far_away_are_foreign(regressor: TRADIRegressor) -> None:
     assert far.min() > near.max()
 
 
+def test_about_one_row_in_a_hundred_is_above_one(regressor: TRADIRegressor) -> None:
+    x = np.random.default_rng(2).uniform(-1, 1, (2000, 1))
+    assert (regressor.score_ood(x) > 1).mean() < 0.04
+
+
 def test_a_pickled_estimator_predicts_the_same(regressor: TRADIRegressor) -> None:
     x, _ = line(30)
     again = pickle.loads(pickle.dumps(regressor))
@@ -72,7 +77,15 @@ def test_a_classifier_finds_rows_that_are_far_away() -> None:
     model = TRADIClassifier(steps=500, random_state=0).fit(X, y)
     far = 10 * np.random.default_rng(0).normal(size=(200, 6))
     scores = np.concatenate([model.score_ood(X[:200]), model.score_ood(far)])
-    assert roc_auc_score(np.repeat([0, 1], 200), scores) > 0.7
+    assert roc_auc_score(np.repeat([0, 1], 200), scores) > 0.95
+
+
+@pytest.mark.filterwarnings("ignore:scale 0")
+def test_rows_far_away_are_foreign_to_a_small_classifier_too() -> None:
+    X, y = load_iris(return_X_y=True)
+    model = TRADIClassifier(steps=300, members=5, random_state=0).fit(X, y)
+    assert model.score_ood(X.mean(0) + 4 * (X - X.mean(0))).min() > np.quantile(model.score_ood(X), 0.5)
+    assert (model.score_ood(X) > 1).mean() <= 0.04
 
 
 def test_a_typing_error_in_the_target_is_said_and_does_not_spoil_the_others() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from tradi.extras import require
 from tradi.prediction.gaussian import GaussianMixture
+from tradi.tables.foreign import SAME, SHARE, Cloud
 from tradi.tables.rows import held_out, tensors
 from tradi.tables.scaling import Standard, about_far, within_reach
 from tradi.tables.training import AT_ONCE, Options, fit_classes, fit_numbers
@@ -24,6 +26,7 @@ from sklearn.utils.multiclass import check_classification_targets  # noqa: E402
 from sklearn.utils.validation import check_is_fitted, validate_data  # noqa: E402
 
 Array = NDArray[Any]
+ENOUGH_TO_COMPARE = 10_000  # rows
 
 
 class _Estimator(BaseEstimator):  # type: ignore[misc]
@@ -87,10 +90,37 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         )
 
     def _predict(self, X: Any) -> Any:
+        return self._of_inputs(self._inputs_of(X))
+
+    def _inputs_of(self, X: Any) -> Array:
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        inputs = tensors(self.inputs_.to(X))[0]
-        return self.ensemble_.predict(list(inputs.split(AT_ONCE)))
+        return self.inputs_.to(validate_data(self, X, reset=False, dtype=np.float64))
+
+    def _of_inputs(self, inputs: Array) -> Any:
+        return self.ensemble_.predict(list(tensors(inputs)[0].split(AT_ONCE)))
+
+    def score_ood(self, X: Any) -> Array:
+        """How foreign a row is, (rows,): about 1% of rows like those of `fit` are above 1.
+
+        The larger of the members' disagreement (the deviation of their means, or the root of the mutual information)
+        and of the Mahalanobis distance from the rows of `fit`, each over its 99th percentile there.
+        """
+        inputs = self._inputs_of(X)
+        parts = [self.cloud_.distance(inputs) / self.usual_distance_]
+        if self.usual_disagreement_ > SAME:  # else all members are the same network
+            parts.append(self._disagreement(inputs) / self.usual_disagreement_)
+        return np.asarray(np.max(parts, axis=0))
+
+    def _remember(self, inputs: Array) -> None:
+        """What `score_ood` compares with."""
+        some = inputs[:ENOUGH_TO_COMPARE]
+        self.cloud_ = Cloud.of(inputs)
+        self.usual_distance_ = max(float(np.quantile(self.cloud_.distance(some), SHARE)), SAME)
+        self.usual_disagreement_ = float(np.quantile(self._disagreement(some), SHARE))
+
+    @abstractmethod
+    def _disagreement(self, inputs: Array) -> Array:
+        """Of the members, about standardised rows: (rows,)."""
 
 
 class TRADIRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
@@ -115,6 +145,7 @@ class TRADIRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         standard = (y - self.centre_) / self.scale_
         train, validation = held_out(self.inputs_.to(X), standard[:, None], options.validation, options.seed)
         self.ensemble_ = fit_numbers(train, validation, options)
+        self._remember(self.inputs_.to(X))
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -139,9 +170,8 @@ class TRADIRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         means, variances = prediction.means[..., 0], prediction.variances[..., 0]
         return GaussianMixture(means * self.scale_ + self.centre_, variances * self.scale_**2)
 
-    def score_ood(self, X: Any) -> Array:
-        """How foreign a row is, (rows,): the members' disagreement, as a standard deviation in the target's unit."""
-        return self.predict_distribution(X).epistemic.sqrt().numpy()
+    def _disagreement(self, inputs: Array) -> Array:
+        return self._of_inputs(inputs).epistemic[..., 0].sqrt().numpy()
 
 
 class TRADIClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
@@ -166,6 +196,7 @@ class TRADIClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         self.inputs_ = Standard.of(X)
         train, validation = held_out(self.inputs_.to(X), numbers, options.validation, options.seed)
         self.ensemble_ = fit_classes(train, validation, len(self.classes_), options)
+        self._remember(self.inputs_.to(X))
         return self
 
     def predict(self, X: Any) -> Array:
@@ -178,6 +209,5 @@ class TRADIClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         probs = self._predict(X).probs.numpy()
         return probs / probs.sum(1, keepdims=True)
 
-    def score_ood(self, X: Any) -> Array:
-        """How foreign a row is, (rows,): the mutual information of label and member, in nats."""
-        return self._predict(X).mutual_information.numpy()
+    def _disagreement(self, inputs: Array) -> Array:
+        return self._of_inputs(inputs).mutual_information.sqrt().numpy()
