@@ -72,14 +72,15 @@ def main(steps: int = 400, length: int = 64, width: int = 64) -> None:
     kinds["docstrings"] = encoded(texts.test, length)[:50]
     print(f"{'':18}{'NLL':>8}{'entropy':>9}{'mutual information, nats a character':>38}")
     figure, axes = plt.subplots(len(kinds), 1, figsize=(10, 3), layout="constrained")
-    for ax, (kind, lines) in zip(axes, kinds.items(), strict=True):
-        found = ensemble.predict(lines)
-        task = tradi.likelihoods.Tokens()
-        nll = -task.log_prob(found.log_probs.transpose(1, 2), lines).mean()
+    predictions = {kind: ensemble.predict(lines) for kind, lines in kinds.items()}
+    darkest = max(found.mutual_information[0, :-1].max().item() for found in predictions.values())
+    for ax, (kind, found) in zip(axes, predictions.items(), strict=True):
+        nll = -tradi.likelihoods.Tokens().log_prob(found.log_probs.transpose(1, 2), kinds[kind]).mean()
         information = found.mutual_information[:, :-1]  # that after position i is about character i + 1
         print(f"{kind:18}{nll:>8.3f}{found.entropy[:, :-1].mean():>9.3f}{information.mean():>38.4f}")
-        ax.imshow(information[:1].numpy(), cmap="Oranges", aspect="auto", vmin=0, extent=(0.5, length - 0.5, 0, 1))
-        for place, character in enumerate(decoded(lines[0])):
+        line = information[:1].numpy()
+        ax.imshow(line, cmap="Oranges", aspect="auto", vmin=0, vmax=darkest, extent=(0.5, length - 0.5, 0, 1))
+        for place, character in enumerate(decoded(kinds[kind][0])):
             ax.text(place, 0.5, character.replace("\n", "↵").replace("$", r"\$"), family="monospace", ha="center")
         ax.set(title=kind, xlim=(-1, length), yticks=[], xticks=[])
     figure.savefig("language_model.png", dpi=150)
