@@ -27,7 +27,9 @@ class Texts:
     """Docstrings in three parts, of different modules, and text of other kinds.
 
     Args:
-        train, validation, test: docstrings.
+        train: docstrings.
+        validation: those of other modules.
+        test: those of others again.
         ood: text that is no docstring, by name; what can be is made of the test part.
     """
 
