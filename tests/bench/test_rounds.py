@@ -159,7 +159,7 @@ def test_the_report_draws_learning_curves_and_its_declaration_is_read_again(fold
     declared = read_declaration(folder / "asked" / "benchmark.json")
     assert declared == ASKED.declaration()
     written = page(read_results(folder), {"asked": declared}, folder)
-    assert "by number of labels, with accuracy" in written
+    assert "Accuracy by number of labels" in written
     assert "Learning curves of random, TRADI, Deep Ensemble of 2" in written
     assert "labels until accuracy" in written
 

@@ -36,8 +36,11 @@ CHARTS: dict[str, tuple[str, Callable[[Curves, Methods], str]]] = {
     "accuracy_confidence": ("Accuracy above each threshold of confidence", charts.accuracy_confidence),
     "calibration": ("Calibration on test data", charts.calibration),
     "ap_calibration": ("Calibration by precision", charts.ap_calibration),
-    CURVE: ("Mean over runs and its standard error, by number of labels", learning),
+    CURVE: ("by number of labels: mean over runs and its standard error", learning),
 }
+# What learning curves are of, where a capital letter is not enough.
+SPOKEN = {"nll": "NLL", "ece": "ECE", "rmse": "RMSE", "crps": "CRPS", "nll_mixture": "NLL of the mixture"}
+SPOKEN |= {"coverage95": "Coverage of 95% intervals"}
 PANELS: dict[str, tuple[str, Callable[[Curves, Methods], str]]] = {
     "confidence_histogram": (
         "Confidence: grey test data, coloured OOD data",
@@ -186,6 +189,8 @@ def _figures(curves: Mapping[str, Curves], methods: Methods) -> str:
 
 
 def _caption(what: str, place: str) -> str:
+    if what.startswith("by "):  # the place is a measure
+        return f"{SPOKEN.get(place, place.capitalize())} {what}"
     return f"{what.removesuffix(' on test data')}, with {place}" if place else what
 
 
