@@ -84,7 +84,7 @@ def stack(kept: Mapping[str, Pictures], place: int, view: View | None) -> str:
     height, width = first["labels"].shape[1:]
     layers = []
     for name, one in kept.items():
-        layers.append(_layer(name, "confidence", webp(confidence_colours()[one["confidence"][place]], quality=35)))
+        layers.append(_layer(name, "confidence", webp(confidence_colours()[one["confidence"][place]], quality=25)))
         layers.append(_layer(name, "predicted classes", webp(first["colours"][one["labels"][place]], lossless=True)))
     if view is not None:
         layers += [
