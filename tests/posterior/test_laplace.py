@@ -378,6 +378,19 @@ def test_few_rows_choose_no_noise_unless_it_helps_a_lot(seed: int) -> None:
         assert (best_spread([way], [many], 1)[0] > min(SPREADS)) == helps
 
 
+def test_the_fewer_rows_the_more_noise_must_help() -> None:
+    chosen = []
+    for seed in range(20):
+        way, rows = sure(12, wrong=0.15, seed=seed)
+        noise = torch.stack([way.noise(5, i) for i in range(room.JUDGES)])
+        moved = torch.einsum("rd,mcd->mrc", rows.features, noise)
+        excess = {r: (rows.losses(rows.logits + r * moved) - rows.losses(rows.logits[None])).numpy() for r in SPREADS}
+        price = {r: d.mean() + (1 + 20 / 12) * 5 * d.std(ddof=1) / 12 for r, d in excess.items()} | {0.0: 0.0}
+        chosen.append(best_spread([way], [rows], 5)[0])
+        assert chosen[-1] == min(price, key=lambda r: price[r])
+    assert 0 < sum(r > 0 for r in chosen) < 20
+
+
 @pytest.mark.parametrize("name", ["softmax", "labels"])
 def test_the_average_curvature_is_that_of_the_rows(name: str) -> None:
     model, task, data = case(name)
