@@ -389,7 +389,8 @@ def test_the_fewer_rows_the_more_noise_must_help() -> None:
         chosen.append(best_spread([way], [rows], 5)[0])
         assert chosen[-1] == min(price, key=lambda r: price[r])
     assert 0 < sum(r > 0 for r in chosen) < 20
-    assert best_spread(*([one] for one in sure(12, wrong=0.3, seed=9)), 5)[0] == 0  # though the mean loss is lower
+    way, rows = sure(12, wrong=0.3, seed=9)
+    assert best_spread([way], [rows], 5)[0] == 0  # though the mean loss is lower
 
 
 @pytest.mark.parametrize("name", ["softmax", "labels"])
