@@ -556,6 +556,19 @@ def test_class_labels_that_are_no_whole_numbers_are_an_error(name: str, task: Li
         tracker.posterior().choose_scale(broken, likelihood=task)
 
 
+def test_tokens_that_were_shifted_already_are_an_error() -> None:
+    _, tracker, data = tracked("tokens")
+    shifted = [(x[:, :-1], x[:, 1:]) for x, _ in data]
+    masked = [(x, y.masked_fill(y == 0, -100)) for x, y in shifted]
+    named = [({"tokens": x}, y) for x, y in shifted]
+    for train, validation in ((shifted, data), (data, shifted), (masked, data), (named, data)):
+        with pytest.raises(ValueError, match="pass the inputs themselves as targets; Tokens shifts them"):
+            tracker.posterior().fit(train, validation, likelihood=Tokens(padding=0))
+    same = torch.full((2, 5), 3)
+    for x, y in ((same, same), (data[0][0], data[0][0].fliplr()), (data[0][0], torch.full_like(data[0][0], -100))):
+        Tokens().check_not_shifted(x, y)
+
+
 def test_nan_in_the_inputs_of_a_classifier_is_an_error() -> None:
     _, tracker, data = tracked("classes")
     broken = [(x.clone(), y) for x, y in data]

@@ -78,6 +78,8 @@ def inferred(replay: Replay, given: Likelihood | None) -> Likelihood:
             problem = problem or error
             continue
         _check_logits(found, output, seen)
+        if isinstance(found, Tokens):
+            found.check_not_shifted(inputs, target)
         return found
     assert problem is not None
     raise problem

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tradi._torch import tree_leaves
 from tradi.prediction.bernoulli import BernoulliPrediction
 from tradi.prediction.classes import ClassPrediction
 from tradi.prediction.likelihood import Likelihood, as_target, check_temperature, logits_of, target_like
@@ -90,6 +91,28 @@ class Tokens(Likelihood):
     def row_targets(self, target: Any) -> Tensor:
         tokens = self._known(as_target(target))
         return torch.cat([tokens[:, 1:], torch.full_like(tokens[:, :1], -100)], 1)  # nothing follows the last one
+
+    def check_not_shifted(self, inputs: Any, target: Any) -> None:
+        """Raise for targets that are the next tokens already, `x[:, 1:]` beside `x[:, :-1]`.
+
+        Args:
+            inputs: of a batch, as the loader gives it.
+            target: of the same batch.
+
+        Raises:
+            ValueError: if targets are the inputs shifted by one throughout.
+        """
+        tokens = self._known(as_target(target))
+        for given in tree_leaves(inputs):
+            if not isinstance(given, Tensor) or given.shape != tokens.shape or tokens.ndim != 2 or tokens.shape[1] < 3:
+                continue
+            known, here = tokens >= 0, given.to(tokens.device)
+            shifted = (tokens == here.roll(-1, 1))[:, :-1][known[:, :-1]]
+            if len(shifted) and shifted.all() and (tokens != here)[known].any():
+                raise ValueError(
+                    "the targets are the inputs shifted by one: pass the inputs themselves as targets; Tokens shifts "
+                    "them"
+                )
 
     def predict(self, outputs: Any) -> ClassPrediction:
         return ClassPrediction(_divided(outputs, self.temperature).movedim(-1, 2))
