@@ -271,6 +271,18 @@ def test_runs_that_are_conditioned_only_in_part_are_an_error() -> None:
         DeepEnsemble([first.condition(noisy(100, 0)), second]).choose_scale(noisy(100, 1))
 
 
+def test_members_of_runs_that_were_conditioned_in_different_ways_are_an_error() -> None:
+    first, second = tracked_runs(2)
+    data = noisy(64, 1)
+    labels = first.condition(data)
+    for runs in ([labels, second], [first, second.condition(data)]):
+        with pytest.raises(ValueError, match=r"runs were conditioned in different ways, run 0: .*not conditioned"):
+            DeepEnsemble(runs).sample(4)
+    numbers = second.condition([(x, x[:, :3]) for x, _ in data])
+    with pytest.raises(ValueError, match=r"run 0: last layer conditioned by Laplace.*, run 1: "):
+        DeepEnsemble([labels, numbers]).sample(4)
+
+
 def test_networks_whose_last_layer_is_conditioned_give_any_number_of_members() -> None:
     networks = [run.model for run in tracked_runs(2)]
     fitted = DeepEnsemble(networks).fit(noisy(100, 0), noisy(1000, 1))

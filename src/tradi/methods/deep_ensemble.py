@@ -82,6 +82,7 @@ class DeepEnsemble:
             )
 
         runs = self.runs if refresh is None else [run.reconditioned(refresh) for run in self.runs]
+        _check_conditioned_alike(runs)
         first, modules = runs[0], [run.model if run.conditioning is None else run.architecture() for run in runs]
         if len({type(module) for module in modules}) > 1:
             raise ValueError(
@@ -237,6 +238,16 @@ class DeepEnsemble:
         parallel = joblib.Parallel(n_jobs=workers, return_as="generator")
         runs = parallel(joblib.delayed(_run)(*job) for job in jobs)
         return cls(list(track(runs, "training an ensemble", len(jobs))))
+
+
+def _check_conditioned_alike(runs: Sequence[Posterior]) -> None:
+    for number, run in enumerate(runs[1:], 1):
+        if type(run.conditioning) is not type(runs[0].conditioning):
+            ways = (one.conditioning or "not conditioned" for one in (runs[0], run))
+            raise ValueError(
+                f"runs were conditioned in different ways, run 0: {next(ways)}, run {number}: {next(ways)}; fit them together, "
+                "DeepEnsemble(posteriors).fit(train, validation)"
+            )
 
 
 def _drawn(trained: list[dict[str, Tensor]], runs: list[Posterior], seed: int, member: int) -> dict[str, Tensor]:
