@@ -235,8 +235,23 @@ def _attach(model: nn.Module, prior: Any) -> tradi.TRADI:
 
 
 def test_a_model_without_the_priors_weights_is_warned_about(earlier: tradi.Posterior) -> None:
-    with pytest.warns(UserWarning, match="load the weights that the prior is of before training"):
+    with pytest.warns(UserWarning, match=r"far from the prior's mean, in one, two: load the weights that the prior is"):
         _attach(network(2), earlier)
+
+
+def test_a_new_head_of_the_old_name_and_shape_is_warned_about(earlier: tradi.Posterior) -> None:
+    model = copy.deepcopy(earlier.model)
+    torch.nn.init.normal_(model.head.weight)  # type: ignore[union-attr, arg-type]
+    with pytest.warns(UserWarning, match=r"far from the prior's mean, in head: .* give a new layer another name"):
+        _attach(model, earlier)
+
+
+def test_a_prior_of_which_only_biases_match_is_warned_about(earlier: tradi.Posterior) -> None:
+    model = nn.Sequential()
+    model.add_module("one", nn.Linear(5, 8))
+    model.one.bias.data.copy_(earlier.mean["one.bias"])  # type: ignore[operator, union-attr]
+    with pytest.warns(UserWarning, match=r"only vectors match the prior, such as biases \(one\.bias\)"):
+        _attach(model, earlier)
 
 
 def test_a_state_with_a_prior_goes_through_the_files_of_the_callbacks(earlier: tradi.Posterior, tmp_path: Path) -> None:

@@ -66,6 +66,12 @@ class Prior:
             one.name: Layer(one.name, {}, {}, {}, moments=one.moments, reach=one.reach, before=one.before)
             for one in matched
         }
+        if all(mean.ndim < 2 for mean in self.mean.values()) and any(mean.ndim > 1 for mean in means.values()):
+            warnings.warn(
+                f"only vectors match the prior, such as biases ({_shown([w.name for w in self.mean])}), and no matrix "
+                "does: is it of another architecture?",
+                stacklevel=4,
+            )
         self._check_start()
 
     @staticmethod
@@ -121,16 +127,18 @@ class Prior:
         return row.diag() if like.ndim == 2 else row
 
     def _check_start(self) -> None:
-        """Warn if the model does not begin where the prior is: somebody forgot to load the weights."""
-        apart = size = 0.0
+        """Warn of layers that do not begin where the prior is: new ones, or somebody forgot to load the weights."""
+        sizes: dict[str, tuple[float, float]] = {}  # of the difference, and of both, by layer
         for weight, mean in self.mean.items():
-            own = weight.local.detach().to(mean)
+            own, layer = weight.local.detach().to(mean), plain_name(weight.name).rpartition(".")[0]
+            apart, size = sizes.get(layer, (0.0, 0.0))
             apart += (own - mean).square().sum().item()
-            size += own.square().sum().item() + mean.square().sum().item()
-        if apart > size / 2:
+            sizes[layer] = apart, size + own.square().sum().item() + mean.square().sum().item()
+        far = [layer or "the model itself" for layer, (apart, size) in sizes.items() if apart > size / 2]
+        if far:
             warnings.warn(
-                "the model's weights are far from the prior's mean: load the weights that the prior is of before "
-                "training, or its variance is of another network",
+                f"weights are far from the prior's mean, in {_shown(far)}: load the weights that the prior is of "
+                "before training, or its variance is of another network; give a new layer another name than it has there",
                 stacklevel=5,
             )
 
