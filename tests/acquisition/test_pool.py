@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 import tradi
 from tradi import Ensemble, GaussianMixture, metrics
 from tradi.acquisition import BatchBALD, bald, greedy_classes, random
-from tradi.methods import DeepEnsemble
+from tradi.methods import DeepEnsemble, SingleNetwork
 from tradi.models import GaussianHead
 
 
@@ -114,7 +115,8 @@ def test_equal_scores_are_ordered_by_chance_that_the_seed_decides(ensemble: Ense
     def equal(prediction: Any) -> Tensor:
         return torch.zeros(len(prediction.labels))
 
-    one, again, other = (tradi.acquire(ensemble, X, 500, score=equal, seed=seed) for seed in (0, 0, 1))
+    with pytest.warns(UserWarning, match="all 3000 samples are equal"):
+        one, again, other = (tradi.acquire(ensemble, X, 500, score=equal, seed=seed) for seed in (0, 0, 1))
     assert torch.equal(one, again)
     assert torch.equal(one, tradi.acquire(ensemble, X, 500, score=random))  # which runs no network
     assert not torch.equal(one, other)
@@ -147,7 +149,8 @@ def test_inputs_of_two_parts_are_copies_where_both_parts_are() -> None:
     members = ensemble_of(Sum(), Sum())
     members.likelihood = tradi.likelihoods.Classification()
     pool = {"a": torch.tensor([[0.0], [0], [1]]), "b": torch.tensor([[2.0], [2], [1]])}  # all scores are equal
-    assert len(set(tradi.acquire(members, pool, 2).tolist()) & {0, 1}) == 1
+    with pytest.warns(UserWarning, match="equal up to rounding"):
+        assert len(set(tradi.acquire(members, pool, 2).tolist()) & {0, 1}) == 1
 
 
 def test_joint_choices_are_among_the_candidates_and_those_of_the_greedy_batch(ensemble: Ensemble) -> None:
@@ -199,3 +202,89 @@ def test_what_cannot_be_is_refused(ensemble: Ensemble) -> None:
 def shuffling() -> Any:
     sampler = torch.utils.data.RandomSampler(range(len(X)))
     return torch.utils.data.BatchSampler(sampler, 10, drop_last=False)
+
+
+@pytest.mark.parametrize("score", [bald, BatchBALD(candidates=30)])
+def test_members_that_are_all_alike_leave_the_choice_to_chance_with_a_warning(score: Any) -> None:
+    torch.manual_seed(0)
+    alike = SingleNetwork(nn.Linear(4, 3)).sample(3, likelihood=tradi.likelihoods.Classification())
+    assert 0 < alike.predict(X).mutual_information.max() < 1e-6  # rounding
+    with pytest.warns(UserWarning, match="so chance decides; if they are about 0, members are all alike") as caught:
+        chosen = tradi.acquire(alike, list(X.split(1000)), 20, score=score)
+    assert len(caught) == 1
+    assert torch.equal(chosen, tradi.acquire(alike, X, 20, score=random))
+    assert len(tradi.acquire(alike, X[:5], 5, score=score)) == 5  # all of them: nothing is left to chance
+
+
+WRONG_SCORES: dict[str, Any] = {
+    "too few": (lambda p: p.entropy[:5], ValueError, r"each of 30 samples, \(30,\).* got the shape \(5,\)"),
+    "an axis first": (lambda p: p.entropy[None], ValueError, r"got the shape \(1, 30\)"),
+    "one of all": (lambda p: p.entropy.mean(), ValueError, r"got the shape \(\)"),
+    "a list": (lambda p: p.entropy.tolist(), TypeError, r"\(30,\), got list"),
+    "complex": (lambda p: p.entropy.to(torch.complex64), TypeError, "got torch.complex64"),
+    "a name": ("bald", TypeError, "got 'bald'"),
+    "a class": (BatchBALD, TypeError, "got the class BatchBALD"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG_SCORES)
+def test_a_score_is_one_number_for_each_sample(kind: str, ensemble: Ensemble) -> None:
+    score, error, match = WRONG_SCORES[kind]
+    with pytest.raises(error, match=match):
+        tradi.acquire(ensemble, X[:30], 2, score=score)
+
+
+def test_a_score_may_be_an_array(ensemble: Ensemble) -> None:
+    by_array = tradi.acquire(ensemble, X, 9, score=lambda prediction: prediction.entropy.numpy())
+    assert torch.equal(by_array, tradi.acquire(ensemble, X, 9, score=metrics.predictive_entropy))
+
+
+class Frame:
+    """What a table of pandas is to `acquire`."""
+
+    def to_numpy(self) -> Any:
+        return X.numpy()
+
+
+WRONG_POOLS: dict[str, Any] = {
+    "nothing": ({}, ValueError, "no axis of samples"),
+    "a number": (torch.tensor(1.0), ValueError, "no axis of samples"),
+    "a table": (Frame(), TypeError, r"got Frame: pass its .to_numpy\(\)"),
+    "a sample": (X[0], ValueError, r"give the ensemble a batch"),
+    "a batch that is a sample": ([X[0]], ValueError, r"give the ensemble a batch"),
+    "what drops the rest": (DataLoader(Rows(), 7, drop_last=True), ValueError, "pass drop_last=False"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG_POOLS)
+def test_a_pool_has_samples_that_are_all_there(kind: str, ensemble: Ensemble) -> None:
+    pool, error, match = WRONG_POOLS[kind]
+    with pytest.raises(error, match=match):
+        tradi.acquire(ensemble, pool, 1)
+
+
+def test_a_network_that_does_not_keep_the_samples_apart_is_refused() -> None:
+    class Together(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return x.flatten(), torch.ones(x.numel())
+
+    members = ensemble_of(Together(), Together())
+    members.likelihood = tradi.likelihoods.Gaussian()
+    with pytest.raises(ValueError, match=r"\(2, 120\), are not one for each of the pool's 30 samples"):
+        tradi.acquire(members, X[:30], 1, score=metrics.variance_of_mean)
+
+
+def test_only_an_ensemble_is_asked() -> None:
+    for wrong in (nn.Linear(4, 3), DeepEnsemble([nn.Linear(4, 3)])):
+        with pytest.raises(TypeError, match=rf"got {type(wrong).__name__}: call .sample\(\) first"):
+            tradi.acquire(wrong, X, 1)  # type: ignore[arg-type]
+
+
+def test_seeds_are_whole_numbers_of_any_size(ensemble: Ensemble) -> None:
+    expected = tradi.acquire(ensemble, X, 50, score=random, seed=3)
+    assert torch.equal(tradi.acquire(ensemble, X, 50, score=random, seed=np.int64(3)), expected)
+    assert not torch.equal(tradi.acquire(ensemble, X, 50, score=random, seed=2**70 + 3), expected)
+    assert len(tradi.acquire(ensemble, X[:20], 6, score=BatchBALD(configurations=5), seed=2**70)) == 6
+    for wrong in (None, 1.5):
+        with pytest.raises(TypeError, match="integer"):
+            tradi.acquire(ensemble, X, 1, seed=wrong)  # type: ignore[arg-type]

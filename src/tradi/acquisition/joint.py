@@ -96,7 +96,7 @@ def greedy_classes(probs: Tensor, n: int, configurations: int = 1000, seed: int 
     """
     probs = probs.detach().double().cpu()
     members, samples, classes = probs.shape
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed % 2**64)
     share, weights = torch.ones(1, dtype=torch.float64), torch.full((1, members), 1 / members, dtype=torch.float64)
     noise = torch.special.entr(probs).sum(2)  # of each member
     left = torch.ones(samples, dtype=torch.bool)

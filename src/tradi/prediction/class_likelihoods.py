@@ -51,7 +51,10 @@ class Classification(Likelihood):
         return labels.reshape(len(labels), -1)
 
     def predict(self, outputs: Any) -> ClassPrediction:
-        return ClassPrediction(_divided(outputs, self.temperature).movedim(2 if self.class_axis == 1 else -1, 2))
+        logits = _divided(outputs, self.temperature)
+        if logits.ndim < 3:
+            return ClassPrediction(logits)  # which says that the axis of samples is missing
+        return ClassPrediction(logits.movedim(2 if self.class_axis == 1 else -1, 2))
 
 
 @dataclass(frozen=True)
