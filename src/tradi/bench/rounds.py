@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -166,7 +167,10 @@ def _tracking(runs: Sequence[Run]) -> float:
 def _ask(row: Asking, ensemble: Ensemble, pool: Data, left: Tensor, n: int, seed: int) -> Tensor:
     batches = [pool.train[0][part] for part in left.split(pool.at_once)]
     likelihood = ensemble.likelihood or pool.likelihood
-    return acquire(ensemble, batches, n, score=row.score, seed=seed, likelihood=likelihood)
+    with warnings.catch_warnings():
+        # Members that are all alike are a result of a row like another: its labels are then those of chance.
+        warnings.filterwarnings("ignore", "the scores of all")
+        return acquire(ensemble, batches, n, score=row.score, seed=seed, likelihood=likelihood)
 
 
 def _found(
