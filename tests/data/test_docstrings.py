@@ -71,3 +71,15 @@ def test_the_standard_library_has_enough() -> None:
     texts = docstrings()
     assert len(texts.train) > 300_000
     assert min(len(texts.validation), len(texts.test), *map(len, texts.ood.values())) > 20_000
+
+
+def test_lines_that_cannot_be_are_refused() -> None:
+    for length in (0, -2):
+        with pytest.raises(ValueError, match=f"length must be at least 1, got {length}"):
+            encoded("text", length)
+    for wrong in (encoded("text", 2), torch.tensor(3), torch.rand(4)):
+        with pytest.raises(ValueError, match="one line of whole numbers, got shape"):
+            decoded(wrong)
+    for number in (-1, 96):
+        with pytest.raises(ValueError, match=f"from 0 to 95, got {number}"):
+            decoded(torch.tensor([5, number]))

@@ -66,3 +66,18 @@ def test_it_learns_a_rhythm() -> None:
 def test_heads_divide_the_width() -> None:
     with pytest.raises(ValueError, match="3 heads and a width of 10"):
         LanguageModel(4, 8, width=10, heads=3)
+
+
+@pytest.mark.parametrize("name", ["tokens", "length", "width", "layers", "heads"])
+def test_sizes_are_positive(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+        LanguageModel(**({"tokens": 4, "length": 8} | {name: 0}))
+
+
+def test_a_loss_needs_a_token_to_predict() -> None:
+    for tokens in (torch.ones(3, 1, dtype=torch.long), torch.tensor([[2, -1, -1]])):
+        with pytest.raises(ValueError, match="no token to predict"):
+            next_token_loss(torch.randn(*tokens.shape, 4), tokens)
+    for wrong in (torch.randn(3, 6, 4), torch.randn(3, 5)):
+        with pytest.raises(ValueError, match=r"got \(3, .* and \(3, 5\)"):
+            next_token_loss(wrong, torch.ones(3, 5, dtype=torch.long))

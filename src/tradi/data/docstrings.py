@@ -84,7 +84,12 @@ def encoded(text: str, length: int) -> Tensor:
     Args:
         text: any.
         length: characters of a line, whatever line ends are in it.
+
+    Raises:
+        ValueError: if the length is below 1.
     """
+    if length < 1:
+        raise ValueError(f"length must be at least 1, got {length}")
     number = {character: place for place, character in enumerate(CHARACTERS)}
     found = torch.tensor([number.get(character, number["?"]) for character in text], dtype=torch.long)
     return found[: len(found) // length * length].view(-1, length)
@@ -95,7 +100,15 @@ def decoded(tokens: Tensor) -> str:
 
     Args:
         tokens: (length,).
+
+    Raises:
+        ValueError: if they are not one line, or a number is of no character.
     """
+    if tokens.ndim != 1 or tokens.is_floating_point():
+        raise ValueError(f"tokens must be one line of whole numbers, got shape {tuple(tokens.shape)} of {tokens.dtype}")
+    wrong = tokens[(tokens < 0) | (tokens >= len(CHARACTERS))]
+    if len(wrong):
+        raise ValueError(f"tokens must be numbers from 0 to {len(CHARACTERS) - 1}, got {wrong[0].item()}")
     return "".join(CHARACTERS[number] for number in tokens.tolist())
 
 

@@ -19,13 +19,17 @@ class LanguageModel(nn.Module):
         dropout: rate, after the embedding, attention and feed-forward network.
 
     Raises:
-        ValueError: if the heads do not divide the width.
+        ValueError: if a size is below 1, or the heads do not divide the width.
     """
 
     def __init__(
         self, tokens: int, length: int, *, width: int = 64, layers: int = 2, heads: int = 4, dropout: float = 0.0
     ) -> None:
         super().__init__()
+        sizes = {"tokens": tokens, "length": length, "width": width, "layers": layers, "heads": heads}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"{name} must be at least 1, got {size}")
         if width % heads:
             raise ValueError(f"heads must divide the width, got {heads} heads and a width of {width}")
         self.embedding = nn.Embedding(tokens, width)
@@ -75,6 +79,19 @@ def next_token_loss(logits: Tensor, tokens: Tensor) -> Tensor:
 
     Returns:
         one number, to minimise.
+
+    Raises:
+        ValueError: if the logits are of other tokens, or no token counts: the first of a line has nothing before it.
     """
+    if logits.ndim != 3 or logits.shape[:2] != tokens.shape:
+        raise ValueError(
+            "logits must be (batch, length, vocabulary) and tokens (batch, length), got "
+            f"{tuple(logits.shape)} and {tuple(tokens.shape)}"
+        )
     wanted = tokens[:, 1:]
+    if not (wanted >= 0).any():
+        raise ValueError(
+            f"no token to predict among tokens of shape {tuple(tokens.shape)}: lines need two tokens or more, and one "
+            "after the first that is no padding"
+        )
     return F.cross_entropy(logits[:, :-1].flatten(0, 1), wanted.masked_fill(wanted < 0, -100).flatten())
