@@ -556,6 +556,34 @@ def test_class_labels_that_are_no_whole_numbers_are_an_error(name: str, task: Li
         tracker.posterior().choose_scale(broken, likelihood=task)
 
 
+def test_whole_numbers_in_validation_beside_others_in_training_are_an_error() -> None:
+    _, tracker, data = tracked("numbers")
+    classes = [(x, (y > 0).long()) for x, y in data]
+    with pytest.raises(
+        TypeError, match=r"validation targets are torch\.int64, and training targets are torch\.float32"
+    ):
+        tracker.posterior().fit(data, classes)
+
+
+def test_empty_batches_are_left_out() -> None:
+    _, tracker, data = tracked("numbers")
+    empty = [(x[:0], y[:0]) for x, y in data[:1]]
+    ours, theirs = (tracker.posterior().fit(more + data, more + data) for more in (empty, []))
+    assert torch.equal(ours.sample(2)(data[0][0]).view(-1), theirs.sample(2)(data[0][0]).view(-1))
+    with pytest.raises(ValueError, match="all batches of train are empty"):
+        tracker.posterior().fit(empty, data)
+
+
+def test_inputs_of_another_floating_point_type_are_named() -> None:
+    _, tracker, data = tracked("numbers")
+    double = [(x.double(), y) for x, y in data]
+    posterior = tracker.posterior().fit(data, data)
+    says = r"inputs are torch\.float64 and the model's weights torch\.float32"
+    for call in (lambda: posterior.fit(double, data), lambda: posterior.sample(2).predict(double[0][0])):
+        with pytest.raises(TypeError, match=says):
+            call()
+
+
 def test_tokens_that_were_shifted_already_are_an_error() -> None:
     _, tracker, data = tracked("tokens")
     shifted = [(x[:, :-1], x[:, 1:]) for x, _ in data]
@@ -573,8 +601,8 @@ def test_nan_in_the_inputs_of_a_classifier_is_an_error() -> None:
     _, tracker, data = tracked("classes")
     broken = [(x.clone(), y) for x, y in data]
     broken[1][0][3, 2] = math.nan
-    for train, validation in ((broken, data), (data, broken)):
-        with pytest.raises(ValueError, match="features of this data are NaN or infinite: look for NaN in its inputs"):
+    for name, train, validation in (("training", broken, data), ("validation", data, broken)):
+        with pytest.raises(ValueError, match=f"features of the {name} data are NaN or infinite: look for NaN in its"):
             tracker.posterior().fit(train, validation)
 
 

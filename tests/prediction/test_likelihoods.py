@@ -349,6 +349,12 @@ def test_a_language_model_predicts_without_glue_and_says_what_cannot_be_joined()
         ensemble.outputs([{"input_ids": short}])
 
 
+def test_a_sample_without_a_batch_axis_is_an_error_that_says_so() -> None:
+    for task in (Classification(), Classification(-1), Tokens()):
+        with pytest.raises(ValueError, match="give the ensemble a batch, or add the missing axis with unsqueeze"):
+            task.predict(torch.randn(2, 3))
+
+
 def test_noise_variances_of_several_outputs_belong_to_the_second_axis_whatever_follows() -> None:
     means = torch.randn(6, 2, 5, generator=torch.Generator().manual_seed(0))
     likelihood = SquaredError((0.25, 4.0))

@@ -136,7 +136,7 @@ class Sampled(Single, ABC):
 
     def ensemble(self, runs: Sequence[Run], data: Problem, seed: int) -> tuple[Ensemble, Notes]:
         with warnings.catch_warnings():  # the result file says which scale, and why
-            warnings.filterwarnings("ignore", "scale 0|no noise up to|all members are the trained network")
+            warnings.filterwarnings("ignore", "scale 0|no noise up to|all members are (the )?trained network")
             posteriors = [self.posterior(run) for run in runs[: self.runs]]
             whole = posteriors[0] if self.runs == 1 else DeepEnsemble(posteriors)
             ready = self.prepared(whole, data, seed)

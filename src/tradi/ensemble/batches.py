@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,28 @@ def _moved(part: Any, like: Tensor, convert: bool) -> Any:
 
     # tree_map alone takes a fiftieth of a small network's forward pass.
     return move(part) if isinstance(part, Tensor) else tree_map(move, dict(part) if isinstance(part, Mapping) else part)
+
+
+@contextmanager
+def naming_types(inputs: Any, like: Tensor) -> Iterator[None]:
+    """Say so where a model fails on tensors that are float64 and its weights are not.
+
+    Args:
+        inputs: of a batch.
+        like: a weight of the model.
+
+    Raises:
+        TypeError: in place of what the model raised.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        double = any(isinstance(leaf, Tensor) and leaf.dtype == torch.float64 for leaf in tree_leaves(inputs))
+        if double and like.dtype != torch.float64:
+            raise TypeError(
+                f"inputs are torch.float64 and the model's weights {like.dtype}: pass inputs.to({like.dtype}) ({error})"
+            ) from error
+        raise
 
 
 class Caller:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tradi.ensemble.batches import Caller, Pair, as_loader, batches, check_reiterable, in_parts
+from tradi.ensemble.batches import Caller, Pair, as_loader, batches, check_reiterable, in_parts, naming_types
 from tradi.ensemble.batchnorm import paired, refreshed, running_layers, statistics_of
 from tradi.ensemble.copying import Snapshot, copied
 from tradi.ensemble.files import naming, read, write
@@ -226,7 +226,7 @@ class Ensemble:
         with self._member(i) as run:
             for inputs, target in data:
                 args, kwargs = self._caller.arguments(inputs, target)
-                with torch.no_grad():
+                with torch.no_grad(), naming_types(inputs, self._like):
                     output = run(args, kwargs)
                 yield output, target
 

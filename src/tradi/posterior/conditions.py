@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tradi.ensemble.batches import Pair, batches, bytes_in, evenly, every_kth, samples_in, thinned
+from tradi.ensemble.batches import Pair, batches, bytes_in, evenly, every_kth, naming_types, samples_in, thinned
 from tradi.ensemble.batchnorm import running_layers
 from tradi.ensemble.copying import sharing
 from tradi.ensemble.joining import concatenated, joined
@@ -37,8 +37,16 @@ SMALL = 1 << 24  # bytes of a square matrix over all weights, below which all of
 
 
 def kept(loader: Iterable[Any], argument: str, like: Tensor, samples: int = ROWS) -> tuple[list[Pair], int]:
-    """The samples that fit in memory, and how many there are in all; the loader is read once."""
-    return evenly(batches(loader, argument, like), samples, KEPT_BYTES)
+    """The samples that fit in memory, and how many there are in all; the loader is read once.
+
+    Raises:
+        ValueError: if there are none.
+    """
+    filled = (batch for batch in batches(loader, argument, like) if samples_in(batch))
+    data, total = evenly(filled, samples, KEPT_BYTES)
+    if not data:
+        raise ValueError(f"all batches of {argument} are empty")
+    return data, total
 
 
 def some_samples(data: list[Pair]) -> list[Pair]:
@@ -70,7 +78,8 @@ def inferred(replay: Replay, given: Likelihood | None) -> Likelihood:
     linear = {name: module for name, module in replay.modules.items() if is_linear(module)}
     for inputs, target in replay.data[:LOOKED_AT]:  # a batch of zeros and ones alone leaves open what targets are
         args, kwargs = replay.caller.arguments(inputs, target)
-        with replay.holding({}), watched(linear) as seen, torch.no_grad():
+        like = next(replay.model.parameters())
+        with naming_types(inputs, like), replay.holding({}), watched(linear) as seen, torch.no_grad():
             output = replay.model(*args, **kwargs)
         try:
             found = found or infer(output, target)

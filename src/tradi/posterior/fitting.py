@@ -33,6 +33,7 @@ from tradi.posterior.recalibration import recalibrated
 from tradi.posterior.runner import Runner, in_place_of_first, like
 from tradi.posterior.scale_search import Cost
 from tradi.posterior.without_rows import WithoutRows
+from tradi.prediction.likelihood import as_target
 from tradi.prediction.likelihoods import Likelihood, check_likelihood
 
 
@@ -117,6 +118,8 @@ def choose_scale(
         _check(run, given)
     pairs, _ = runs[0].runner.kept(given, "validation", VALIDATED)
     check_likelihood(likelihood)
+    if isinstance(first.conditioning, Averaged):
+        _check_numbers(first.conditioning, pairs)
     ready = [_ready(run, pairs, likelihood) for run in runs]
     found = _numbers_searched(ready, pairs, options, cost) if numbers else _labels_searched(ready, pairs, options, cost)
     samples = 0 if validation is None else sum(map(samples_in, pairs))
@@ -204,6 +207,18 @@ def _members(runs: Sequence[Run], members: int, seed: int) -> Ensemble:
         moved=any(run.parts.layers for run in runs),
         refresh=runs[0].parts.refresh,
     )
+
+
+def _check_numbers(conditioning: Averaged, validation: list[Pair]) -> None:
+    """Raise for whole numbers, perhaps of classes, beside training targets that are not: they would join these."""
+    (_, trained), *_ = conditioning.ways[0].replay.data
+    for _, target in validation:
+        if as_target(trained).is_floating_point() and target is not None and not as_target(target).is_floating_point():
+            raise TypeError(
+                f"validation targets are {as_target(target).dtype}, and training targets are "
+                f"{as_target(trained).dtype}: pass the same for both, validation targets by .float() if these are "
+                "numbers"
+            )
 
 
 def _check(run: Run, validation: Iterable[Any]) -> None:

@@ -97,9 +97,11 @@ class LabelSearch:
         ways = [run.way for run in runs]
         if not any(run.free_layers for run in runs):  # the head is all there is
             if not head:
+                whose = (
+                    "the trained network: no noise of its" if len(runs) == 1 else "trained networks: no noise of their"
+                )
                 warnings.warn(
-                    "all members are the trained network: no noise of its last layer, which is all there is, lowers "
-                    "the validation NLL",
+                    f"all members are {whose} last layer, which is all there is, lowers the validation NLL",
                     stacklevel=6,
                 )
             return LabelScale(ways, ScaleSearch(0.0, {}, self.tolerance, self.members, 0, cost.seconds, head))
@@ -156,7 +158,8 @@ class LabelSearch:
         for run in self.runs:
             if isinstance(run.way, LaplaceHead):
                 heads.append(run.way)
-                rows.append(head_rows(run.runner.replay(validation, 0), run.way.head, self.likelihood))
+                replay = run.runner.replay(validation, 0)
+                rows.append(head_rows(replay, run.way.head, self.likelihood, name="validation"))
         if not heads:
             return [*self.runs], None, 0.0
         spread, gain = best_spread(heads, rows, stream)

@@ -76,15 +76,15 @@ class Rows:
         return math.log(len(logits)) - found.logsumexp(0)
 
 
-def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = ROWS) -> Rows:
+def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = ROWS, name: str = "training") -> Rows:
     """Rows of the head at the trained weights, spread over all samples, without those whose label does not count.
 
     Of every sample as many positions are taken as make `most` rows in all: the same random ones for all samples of a
     batch, by its number. Where the network resizes the head's map, rows are the positions of the map as the head gives
-    it, each with the label nearest to it.
+    it, each with the label nearest to it. The name is that of the data, for an error.
 
     Raises:
-        ValueError: if no label counts.
+        ValueError: if no label counts, or features are not finite.
     """
     features, labels = [], []
     known = [_known(_labels(target, head, likelihood)) for _, target in replay.data]
@@ -115,7 +115,7 @@ def head_rows(replay: Replay, head: Head, likelihood: Likelihood, most: int = RO
     step = max(1, -(-len(every) // most))
     phi = every[::step]
     if not phi.isfinite().all():
-        raise ValueError("features of this data are NaN or infinite: look for NaN in its inputs")
+        raise ValueError(f"features of the {name} data are NaN or infinite: look for NaN in its inputs")
     if not len(phi):
         raise ValueError("no label of this data counts: there is nothing to condition on")
     logits = phi @ head.theta.to(phi).T

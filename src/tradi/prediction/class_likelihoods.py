@@ -20,6 +20,9 @@ from tradi.prediction.likelihood import Likelihood, as_target, check_temperature
 class Classification(Likelihood):
     """One class per sample, pixel or token: logits against whole numbers; negative ones, such as -100, do not count.
 
+    Classes are numbered from 0. Any negative number is void, as -1 is in tradi's segmentation data and -100 in torch:
+    renumber classes that are -1 and 1, or those of -1 are left out.
+
     Args:
         class_axis: where the classes are in a network's logits: 1, as in torch (`(batch, classes, ...)`), or -1, as in
             Hugging Face's token classifiers (`(batch, tokens, classes)`).
@@ -118,7 +121,8 @@ class Tokens(Likelihood):
                 )
 
     def predict(self, outputs: Any) -> ClassPrediction:
-        return ClassPrediction(_divided(outputs, self.temperature).movedim(-1, 2))
+        logits = _divided(outputs, self.temperature)
+        return ClassPrediction(logits if logits.ndim < 3 else logits.movedim(-1, 2))
 
     def _known(self, tokens: Tensor) -> Tensor:
         if tokens.is_floating_point():
