@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -269,6 +270,47 @@ def test_runs_that_are_conditioned_only_in_part_are_an_error() -> None:
     first, second = tracked_runs(2)
     with pytest.raises(ValueError, match=r"only some runs are conditioned: call fit\(train, validation\)"):
         DeepEnsemble([first.condition(noisy(100, 0)), second]).choose_scale(noisy(100, 1))
+
+
+def test_what_is_no_list_of_runs_is_an_error_that_says_what_to_pass() -> None:
+    model = make_model()
+    tracker = TRADI(model, torch.optim.SGD(model.parameters(), 0.1))
+    posterior = fit_tracked(make_model())
+    for runs, says in (
+        ([tracker], r"a TRADI tracker is not a run: pass its posterior, tracker\.posterior\(\)"),
+        (["a"], "runs must be networks or posteriors, got str"),
+        (posterior, "runs must be a list of networks or posteriors, got Posterior"),
+        (tracker, "runs must be a list"),
+        (model, "runs must be a list"),
+    ):
+        with pytest.raises(TypeError, match=says):
+            DeepEnsemble(runs)  # type: ignore[arg-type]
+    train(model, torch.optim.SGD(model.parameters(), 0.1), 1)
+    with pytest.raises(TypeError, match="integer"):
+        DeepEnsemble([posterior]).sample("3")  # type: ignore[arg-type]
+    assert len(DeepEnsemble(nn.ModuleList([model, make_model()])).runs) == 2  # type: ignore[arg-type]
+
+
+def test_its_text_says_how_many_runs_there_are_and_what_is_known_of_them() -> None:
+    first, second = (fit_tracked(make_model()) for _ in range(2))
+    assert repr(DeepEnsemble([first, first])) == f"DeepEnsemble(2 runs, each: {first!r})"
+    assert repr(DeepEnsemble([first])) == f"DeepEnsemble(1 runs: {first!r})"
+    other = second.rescaled(0.5)
+    assert repr(DeepEnsemble([first, other])) == f"DeepEnsemble(2 runs: {first!r}, {other!r})"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_warning_that_no_noise_helps_counts_the_networks(count: int) -> None:
+    models = [network(seed) for seed in range(count)]
+    data = problem()
+    for model in models:
+        train(model, torch.optim.SGD(model.parameters(), 0.1))
+    says = r"^all members are (the trained network: no noise of its|trained networks: no noise of their) last layer"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        DeepEnsemble(models).fit(data, data[:1])
+    assert [bool(re.match(says, str(one.message))) for one in caught] == [True]
+    assert ("networks" in str(caught[0].message)) == (count > 1)
 
 
 def test_members_of_runs_that_were_conditioned_in_different_ways_are_an_error() -> None:

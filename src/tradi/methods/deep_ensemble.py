@@ -21,6 +21,7 @@ from tradi.posterior.fitting import SearchOptions
 from tradi.posterior.posterior import Posterior, load_posterior, scaled_together
 from tradi.prediction.likelihoods import Likelihood
 from tradi.progress import track
+from tradi.tracking.tracker import Tracker
 
 Run = nn.Module | Posterior
 Fit = Callable[[nn.Module], Posterior | nn.Module | None]
@@ -36,13 +37,18 @@ class DeepEnsemble:
         runs: trained networks, which are copied, or posteriors.
 
     Raises:
+        TypeError: if runs are no list of these.
         ValueError: if there are no runs, or their architectures differ.
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        if not runs:
+        given: Any = runs
+        one = isinstance(given, nn.Module) and not isinstance(given, nn.ModuleList)
+        if one or isinstance(given, Posterior | Tracker | str):
+            raise TypeError(f"runs must be a list of networks or posteriors, got {type(given).__name__}: pass [run]")
+        self.runs = [_as_run(run) for run in runs]
+        if not self.runs:
             raise ValueError("a deep ensemble needs at least one run")
-        self.runs = [run if isinstance(run, Posterior) else SingleNetwork(run) for run in runs]
         for number, run in enumerate(self.runs[1:], 1):
             check_same_architecture(model_tensors(run.model), model_tensors(self.runs[0].model), f"run {number}")
             if repr(run.model) != repr(self.runs[0].model):  # the same weights in different layers
@@ -50,6 +56,11 @@ class DeepEnsemble:
                     f"run {number} has a different architecture from run 0: {run.model!r} instead of "
                     f"{self.runs[0].model!r}; train all runs with the same one"
                 )
+
+    def __repr__(self) -> str:
+        alike = {repr(run) for run in self.runs}
+        runs = next(iter(alike)) if len(alike) == 1 else ", ".join(map(repr, self.runs))
+        return f"DeepEnsemble({len(self.runs)} runs{', each' if len(alike) == 1 < len(self.runs) else ''}: {runs})"
 
     def sample(
         self,
@@ -74,7 +85,7 @@ class DeepEnsemble:
             ValueError: if there are more members than runs, and some run is a plain network, or runs were conditioned
                 in different ways.
         """
-        seed, members = operator.index(seed), len(self.runs) if members is None else members
+        seed, members = operator.index(seed), operator.index(len(self.runs) if members is None else members)
         if members > len(self.runs) and not all(run.has_noise for run in self.runs):
             raise ValueError(
                 f"cannot sample {members} members from {len(self.runs)} runs: a plain network is only one member, "
@@ -240,12 +251,20 @@ class DeepEnsemble:
         return cls(list(track(runs, "training an ensemble", len(jobs))))
 
 
+def _as_run(run: Any) -> Posterior:
+    if isinstance(run, Tracker):
+        raise TypeError(f"a {type(run).__name__} tracker is not a run: pass its posterior, tracker.posterior()")
+    if not isinstance(run, Posterior | nn.Module):
+        raise TypeError(f"runs must be networks or posteriors, got {type(run).__name__}")
+    return run if isinstance(run, Posterior) else SingleNetwork(run)
+
+
 def _check_conditioned_alike(runs: Sequence[Posterior]) -> None:
     for number, run in enumerate(runs[1:], 1):
         if type(run.conditioning) is not type(runs[0].conditioning):
-            ways = (one.conditioning or "not conditioned" for one in (runs[0], run))
+            first, other = (one.conditioning or "not conditioned" for one in (runs[0], run))
             raise ValueError(
-                f"runs were conditioned in different ways, run 0: {next(ways)}, run {number}: {next(ways)}; fit them together, "
+                f"runs were conditioned in different ways, run 0: {first}, run {number}: {other}; fit them together, "
                 "DeepEnsemble(posteriors).fit(train, validation)"
             )
 
