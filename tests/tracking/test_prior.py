@@ -242,8 +242,15 @@ def test_a_model_without_the_priors_weights_is_warned_about(earlier: tradi.Poste
 def test_a_new_head_of_the_old_name_and_shape_is_warned_about(earlier: tradi.Posterior) -> None:
     model = copy.deepcopy(earlier.model)
     torch.nn.init.normal_(model.head.weight)  # type: ignore[union-attr, arg-type]
-    with pytest.warns(UserWarning, match=r"far from the prior's mean, in head: .* give a new layer another name"):
+    with pytest.warns(UserWarning, match=r"far from the prior's mean, in head: .* give a new layer a name of its own"):
         _attach(model, earlier)
+
+
+@pytest.mark.parametrize("attach", [tradi.TRADI.paper, tradi.TRADI.released])
+def test_the_faithful_filters_take_a_prior(earlier: tradi.Posterior, attach: Any) -> None:
+    model = begun(earlier)
+    tracker = attach(model, torch.optim.SGD(model.parameters(), 0.1), prior=earlier)
+    assert "prior of 4 weight tensors" in repr(tracker)
 
 
 def test_a_prior_of_which_only_biases_match_is_warned_about(earlier: tradi.Posterior) -> None:

@@ -668,6 +668,11 @@ def test_wrong_arguments_are_errors_that_name_the_remedy() -> None:
         tradi.TRADI(model, sgd(model), kalman=tradi.Kalman)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="covariance must be an instance of Covariance"):
         tradi.TRADI(model, sgd(model), covariance="full")  # type: ignore[arg-type]
+    for select in (lambda name, parameter: True, ["0", lambda name: True]):
+        with pytest.raises(
+            TypeError, match=r"select= takes functions of \(name, module, parameter\), got one of \(name"
+        ):
+            tradi.TRADI(model, sgd(model), select=select)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="select must be"):
         tradi.TRADI(model, sgd(model), select=3)  # type: ignore[arg-type]
 

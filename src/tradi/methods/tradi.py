@@ -29,6 +29,8 @@ from tradi.tracking.selection import Select, Weight, check_trackable, except_nor
 from tradi.tracking.tracker import Rates, Tracker
 from tradi.tracking.usable import norms
 
+PriorSource = Posterior | str | PathLike[str] | None
+
 SETTLED = 10  # steps of other weights: more than any round of several optimizers
 
 
@@ -127,7 +129,7 @@ class TRADI(Tracker):
         kalman: Kalman = Kalman(),
         covariance: Covariance | None = None,
         select: Select = except_normalisation,
-        prior: Posterior | str | PathLike[str] | None = None,
+        prior: PriorSource = None,
     ) -> None:
         for name, value, kind in (("kalman", kalman, Kalman), ("covariance", covariance, Covariance)):
             if value is not None and not isinstance(value, kind):
@@ -152,30 +154,34 @@ class TRADI(Tracker):
             raise
 
     @classmethod
-    def paper(cls, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer]) -> TRADI:
+    def paper(cls, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer], *, prior: PriorSource = None) -> TRADI:
         """The paper to the letter: Algorithm 1 on all weights, with its Fourier features. Leave the scale at 1.
 
         Args:
             model: any module; it is never modified.
             optimizer: of any kind, or several that share the weights.
+            prior: as in `TRADI`.
 
         Returns:
             a tracker, attached to the optimizer.
         """
-        return cls(model, optimizer, kalman=Kalman.paper(), covariance=FourierFeatures.paper(), select="*")
+        return cls(model, optimizer, kalman=Kalman.paper(), covariance=FourierFeatures.paper(), select="*", prior=prior)
 
     @classmethod
-    def released(cls, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer]) -> TRADI:
+    def released(
+        cls, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer], *, prior: PriorSource = None
+    ) -> TRADI:
         """The authors' released script: its filter, a phase for every weight, normalisation layers left as trained.
 
         Args:
             model: any module; it is never modified.
             optimizer: of any kind, or several that share the weights.
+            prior: as in `TRADI`.
 
         Returns:
             a tracker, attached to the optimizer.
         """
-        return cls(model, optimizer, kalman=Kalman.released(), covariance=FourierFeatures.released())
+        return cls(model, optimizer, kalman=Kalman.released(), covariance=FourierFeatures.released(), prior=prior)
 
     @property
     def options(self) -> dict[str, Any]:

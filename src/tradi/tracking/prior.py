@@ -138,7 +138,7 @@ class Prior:
         if far:
             warnings.warn(
                 f"weights are far from the prior's mean, in {_shown(far)}: load the weights that the prior is of "
-                "before training, or its variance is of another network; give a new layer another name than it has there",
+                "before training, or its variance is of another network; give a new layer a name of its own",
                 stacklevel=5,
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -132,6 +133,7 @@ def as_predicate(select: Select) -> Callable[[Weight], bool]:
         return lambda weight: any(isinstance(module, kind) for module in weight.modules)
     if callable(select):
         function = select
+        _check_predicate(function)
         return lambda weight: bool(function(weight.name, weight.modules[-1], weight.parameter))
     if isinstance(select, Sequence):
         tests = [as_predicate(one) for one in select]
@@ -140,6 +142,17 @@ def as_predicate(select: Select) -> Callable[[Weight], bool]:
         f"select must be a name pattern, a module type, a function of (name, module, parameter) "
         f"or a sequence of these, got {select!r}"
     )
+
+
+def _check_predicate(function: Predicate) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some written in C do not say
+        return
+    try:
+        signature.bind("name", None, None)
+    except TypeError as error:
+        raise TypeError(f"select= takes functions of (name, module, parameter), got one of {signature}") from error
 
 
 def is_among(names: Collection[str], weight: Weight) -> bool:

@@ -34,6 +34,11 @@ UNSEEN = (
 )
 
 
+COPY = (
+    "the model's weights are not those of the last step that was seen: this tracker is a copy that follows no "
+    "optimizer; to train its model, attach a new tracker"
+)
+
 # What a pickle of a tracker leaves behind: that is detached.
 OF_THIS_PROCESS = ("_lock", "_handles", "_unseen")
 
@@ -363,6 +368,8 @@ class Tracker(ABC):
         if best is not None and holds_everywhere(marked, self.model):
             return best
         if not holds_everywhere(not self._fingerprint.change(own), self.model):
+            if not any(isinstance(one, Optimizer) for one in self._taken):
+                raise RuntimeError(COPY)
             raise RuntimeError(OTHER_WEIGHTS + (MARKED_OTHERS if best is not None else ""))
         return None
 
