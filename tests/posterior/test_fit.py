@@ -570,6 +570,8 @@ def test_empty_batches_are_left_out() -> None:
     empty = [(x[:0], y[:0]) for x, y in data[:1]]
     ours, theirs = (tracker.posterior().fit(more + data, more + data) for more in (empty, []))
     assert torch.equal(ours.sample(2)(data[0][0]).view(-1), theirs.sample(2)(data[0][0]).view(-1))
+    objects = [(x, [torch.zeros(0, 4), torch.ones(1, 4)]) for x, _ in data[:1]]  # the first image has none
+    assert len(conditions.kept(objects, "train", torch.zeros(1))[0]) == 1
     with pytest.raises(ValueError, match="all batches of train are empty"):
         tracker.posterior().fit(empty, data)
 

@@ -42,7 +42,8 @@ def kept(loader: Iterable[Any], argument: str, like: Tensor, samples: int = ROWS
     Raises:
         ValueError: if there are none.
     """
-    filled = (batch for batch in batches(loader, argument, like) if samples_in(batch))
+    # By its inputs: a target may begin with an image that has no objects.
+    filled = (batch for batch in batches(loader, argument, like) if samples_in((batch[0], None)))
     data, total = evenly(filled, samples, KEPT_BYTES)
     if not data:
         raise ValueError(f"all batches of {argument} are empty")
