@@ -93,13 +93,8 @@ class DeepEnsemble:
             )
 
         runs = self.runs if refresh is None else [run.reconditioned(refresh) for run in self.runs]
-        _check_conditioned_alike(runs)
         first, modules = runs[0], [run.model if run.conditioning is None else run.architecture() for run in runs]
-        if len({type(module) for module in modules}) > 1:
-            raise ValueError(
-                "fit() conditioned all weights of some runs and the last layer of others, so that members have no "
-                "architecture in common: fit the runs together, DeepEnsemble(posteriors).fit(train, validation)"
-            )
+        _check_conditioned_alike(runs, modules)
         # Everything in a run's own module, since all members run in the first run's.
         trained = [tensors_in(module) for module in modules]
         return Ensemble(
@@ -259,9 +254,10 @@ def _as_run(run: Any) -> Posterior:
     return run if isinstance(run, Posterior) else SingleNetwork(run)
 
 
-def _check_conditioned_alike(runs: Sequence[Posterior]) -> None:
+def _check_conditioned_alike(runs: Sequence[Posterior], modules: Sequence[nn.Module]) -> None:
+    kinds = [(type(run.conditioning), type(module)) for run, module in zip(runs, modules, strict=True)]
     for number, run in enumerate(runs[1:], 1):
-        if type(run.conditioning) is not type(runs[0].conditioning):
+        if kinds[number] != kinds[0]:  # the last layer or all weights, of numbers, are of one type
             first, other = (one.conditioning or "not conditioned" for one in (runs[0], run))
             raise ValueError(
                 f"runs were conditioned in different ways, run 0: {first}, run {number}: {other}; fit them together, "
